@@ -1,0 +1,1 @@
+"""The edges: read, align, write, query, command line."""

@@ -1,0 +1,94 @@
+"""The command line: `npu-perfetto`. Registers the commands and turns errors into one line and an exit status."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+app = typer.Typer(
+    name="npu-perfetto",
+    help="Turn Ascend NPU profiles and DSpark step records into one exact Perfetto trace, and ask it questions.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+COMMANDS = ("convert", "check", "sql", "report", "compare", "gaps", "open", "record", "sample")
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        typer.echo(version("npu-perfetto"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", help="Print the version and leave.", callback=_version, is_eager=True),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+) -> None:
+    if debug:
+        os.environ["NPU_PERFETTO_DEBUG"] = "1"
+
+
+def _register() -> None:
+    for name in COMMANDS:
+        try:
+            module = importlib.import_module(f"converter.commands.{name}")
+        except ModuleNotFoundError:
+            continue
+        app.command(name)(module.command)
+
+
+def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(143)
+
+
+def main() -> NoReturn:
+    """Entry point of the console script. Never shows a traceback unless --debug."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name in an input may hold what the terminal's encoding can't show: never a reason to stop.
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    _register()
+    status = 0
+    try:
+        status = app(standalone_mode=True)  # typer leaves by SystemExit
+    except KeyboardInterrupt:
+        print("npu-perfetto: interrupted", file=sys.stderr)
+        status = 130
+    except BrokenPipeError:
+        # The reader of stdout went away (| head): not an error, and the flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except Exception as error:
+        from schemas.errors import NpuPerfettoError, printable
+
+        if os.environ.get("NPU_PERFETTO_DEBUG"):
+            raise
+        if isinstance(error, NpuPerfettoError):
+            print(f"npu-perfetto: {error}", file=sys.stderr)
+            status = error.exit_status
+        else:
+            name = type(error).__name__
+            print(
+                f"npu-perfetto: internal error: {name}: {printable(error)}; this is a bug: run again with "
+                "`npu-perfetto --debug …` and report it",
+                file=sys.stderr,
+            )
+            status = 1
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

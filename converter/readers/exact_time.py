@@ -1,0 +1,154 @@
+"""Decimal text to whole nanoseconds, exactly.
+
+The exporters write times as decimal text in microseconds: `1736408883704643.212<TAB>`. A float64 has steps of
+0.25 us at today's epoch, so no value here ever goes through a float. Digits below a nanosecond round half to even.
+
+Three ways, from fast to general; each takes the cells that the one before could not read:
+1. pyarrow casts to a decimal128 whose scale makes the unscaled integer the ns count (scale 3 for us).
+2. Plain decimals with up to 18 digits behind the point, split at the point, in int64 arithmetic.
+3. Cell by cell with Python integers: exponents, very long digit strings, values outside int64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.timeline import Bool, Int64
+
+OK, NOT_A_NUMBER, OUT_OF_RANGE = 0, 1, 2  #: what became of a cell
+Status = npt.NDArray[np.int8]
+
+MAX_NS = 2**63 - 1
+LONGEST_NUMBER = 2000  # characters; longer text is not a time and would cost quadratic time to read
+
+# Whole digits * unit + fraction can't leave int64 up to here, so the second way needs no overflow check.
+_WHOLE_DIGITS = 18
+_NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?", re.ASCII)
+_PLAIN = r"^(?P<sign>[+-]?)(?P<whole>[0-9]{1,18})(?:\.(?P<part>[0-9]{0,18}))?$"
+
+
+def _power_of_ten(unit_ns: int) -> int:
+    power = len(str(unit_ns)) - 1
+    if unit_ns != 10**power or power > 9:
+        raise ValueError(f"a unit is a power of ten up to one second: {unit_ns} ns")
+    return power
+
+
+def text_to_ns(text: str, unit_ns: int = 1000) -> tuple[int, int]:
+    """One cell: (ns, status). ns is 0 unless the status is OK. unit_ns: what 1 in the text stands for."""
+    power = _power_of_ten(unit_ns)
+    found = _NUMBER.fullmatch(text.strip()) if len(text) <= LONGEST_NUMBER else None
+    if found is None:
+        return 0, NOT_A_NUMBER
+    sign, whole, part, bare, exponent_text = found.groups()
+    part = part or bare or ""
+    digits = int((whole or "") + part)
+    if not digits:
+        return 0, OK
+    if exponent_text and len(exponent_text) > 10:  # beyond any value: too large to compute, or zero
+        return 0, OK if exponent_text[0] == "-" else OUT_OF_RANGE
+    shift = int(exponent_text or 0) - len(part) + power
+    size = len(str(digits)) + shift  # digits in front of the point, once in ns
+    if size > 19:
+        return 0, OUT_OF_RANGE
+    if size < 0:
+        return 0, OK
+    if shift >= 0:
+        ns = digits * 10**shift
+    else:
+        scale = 10**-shift
+        ns, rest = divmod(digits, scale)
+        ns += 2 * rest > scale or (2 * rest == scale and ns & 1)
+    ns = -ns if sign == "-" else ns
+    return (ns, OK) if -MAX_NS <= ns <= MAX_NS else (0, OUT_OF_RANGE)
+
+
+def _as_strings(texts: Any) -> pa.Array:
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    if not isinstance(texts, pa.Array):
+        texts = pa.array(texts, pa.large_string())
+    if pa.types.is_dictionary(texts.type):
+        texts = texts.dictionary_decode()
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        raise TypeError(f"texts, not {texts.type}")
+    return texts
+
+
+def decimal_to_int64(values: pa.Array) -> tuple[Int64, Bool]:
+    """The unscaled integers of a decimal128 array, and where they are present and fit int64.
+
+    values: decimal128[n] without an offset into a shared buffer, or with one (both are handled).
+    """
+    n = len(values)
+    data = values.buffers()[1]
+    if data is None or n == 0:
+        return np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    words = np.frombuffer(data, np.int64, 2 * (values.offset + n))[2 * values.offset :].reshape(n, 2)
+    low, high = words[:, 0], words[:, 1]
+    fits = high == (low >> 63)
+    if values.null_count:
+        fits &= np.asarray(values.is_valid())
+    return (low.copy() if fits.all() else np.where(fits, low, 0)), fits
+
+
+def _plain_to_ns(texts: pa.Array, power: int) -> tuple[Int64, Bool]:
+    """The second way. Cells that are not plain decimals within range come back not ok."""
+    cells = pc.extract_regex(texts, _PLAIN)
+    ok = np.asarray(pc.is_valid(cells))
+    whole_text = pc.fill_null(pc.struct_field(cells, "whole"), "0")
+    part_text = pc.fill_null(pc.struct_field(cells, "part"), "")
+    negative = np.asarray(pc.equal(pc.fill_null(pc.struct_field(cells, "sign"), ""), "-"))
+    whole = np.asarray(pc.cast(whole_text, pa.int64()))
+    part = np.asarray(pc.cast(pc.utf8_rpad(part_text, _WHOLE_DIGITS, "0"), pa.int64()))
+    unit, scale = 10**power, 10 ** (_WHOLE_DIGITS - power)  # part / scale = ns
+    ok &= whole <= MAX_NS // unit - 1
+    ns, rest = np.divmod(part, scale)
+    ns = ns + np.where(ok, whole, 0) * unit
+    ns += (rest > scale // 2) | ((rest == scale // 2) & (ns & 1 == 1))
+    return np.where(ok, np.where(negative, -ns, ns), 0), ok
+
+
+def read_ns(texts: Any, unit_ns: int = 1000) -> tuple[Int64, Status]:
+    """Times as ns with what became of each cell.
+
+    texts: pyarrow strings (Array or ChunkedArray, dictionary-encoded or not, nulls allowed) or a sequence of str.
+    unit_ns: what 1 in the text stands for, a power of ten: 1000 for us. Spaces, tabs and non-breaking spaces around
+    a number are no part of it. Returns ns int64[n] (0 where not OK) and status int8[n]: OK, NOT_A_NUMBER (text,
+    empty, null, N/A, nan, inf) or OUT_OF_RANGE (a number outside int64 ns).
+    """
+    power = _power_of_ten(unit_ns)
+    cells = _as_strings(texts)
+    kind = pa.decimal128(20, power)
+    try:
+        ns, ok = decimal_to_int64(pc.cast(cells, kind))
+    except pa.ArrowInvalid:
+        cells = pc.utf8_trim_whitespace(cells)
+        try:
+            ns, ok = decimal_to_int64(pc.cast(cells, kind))
+        except pa.ArrowInvalid:
+            ns, ok = _plain_to_ns(cells, power)
+    status = np.zeros(len(ns), np.int8)
+    if not ok.all():
+        left = np.flatnonzero(~ok)
+        for row, text in zip(left.tolist(), cells.take(pa.array(left)).to_pylist(), strict=True):
+            ns[row], status[row] = (0, NOT_A_NUMBER) if text is None else text_to_ns(text, unit_ns)
+    return ns, status
+
+
+def to_ns(texts: Any, unit_ns: int = 1000) -> tuple[Int64, Bool]:
+    """Times as ns int64[n], and bool[n] where they could be read. The arguments are those of `read_ns`."""
+    ns, status = read_ns(texts, unit_ns)
+    return ns, status == OK
+
+
+def texts_to_ns(texts: Sequence[str], unit_ns: int = 1000) -> tuple[Int64, Bool]:
+    """`to_ns` for a list of str, as a JSON reader has it."""
+    return to_ns(pa.array(texts, pa.large_string()), unit_ns)

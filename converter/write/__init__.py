@@ -1,0 +1,1 @@
+"""Timeline to packets: lanes, columnar protobuf encoding, the file."""

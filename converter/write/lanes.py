@@ -1,0 +1,193 @@
+"""Lanes: which slices nest on one Perfetto track, and in which order their begin and end events stand in the file.
+
+Perfetto's track is a stack: an end closes the innermost open slice. Slices that overlap without nesting are corrupted
+in silence (reference/perfetto.md, 0.1), so they are spread over lanes of the same name: each slice goes to the first
+lane in which it nests, in the order start, then longer first, then file order. Within a lane the events stand in
+depth-first order, which settles every tie of equal timestamps (0.2). A lane nests at most MAX_DEPTH deep: the engine
+stops at 512.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from schemas.timeline import Bool, Int32, Int64
+
+MAX_DEPTH = 500
+
+
+@dataclass
+class Layout:
+    """Slices in the order in which their begin events stand in the file: by track, then lane, then depth first.
+
+    order: int64[n], index of the slice; track, lane: int32[n]; depth: int32[n], 0 = outermost;
+    descendants: int64[n], how many slices lie inside it on its lane. All but `order` are in file order.
+    """
+
+    order: Int64
+    track: Int32
+    lane: Int32
+    depth: Int32
+    descendants: Int64
+
+    @property
+    def leaf(self) -> Bool:
+        return self.descendants == 0
+
+
+def sort_slices(track: Int32, ts: Int64, dur: Int64) -> Int64:
+    """The order track, start, longer first, given order. int64[n]. Cheap where the input is sorted already."""
+    n = len(ts)
+    if n == 0:
+        return np.empty(0, np.int64)
+    # A stable sort by a small integer is a radix sort in numpy.
+    small = track.astype(np.int16) if track.max() < 2**15 else track
+    order = np.argsort(small, kind="stable")
+    t, s, d = track[order], ts[order], dur[order]
+    same = t[1:] == t[:-1]
+    later = (s[1:] > s[:-1]) | ((s[1:] == s[:-1]) & (d[1:] <= d[:-1]))
+    if np.all(later | ~same):
+        return order
+    return np.lexsort((-dur, ts, track))
+
+
+def lay_out(track: Int32, ts: Int64, dur: Int64) -> Layout:
+    """Spreads slices over lanes. track: int32[n]; ts, dur: int64[n] ns, dur >= 0. O(n log n)."""
+    n = len(ts)
+    order = sort_slices(track, ts, dur)
+    t, s = track[order], ts[order]
+    e = s + dur[order]
+    lane = np.zeros(n, np.int32)
+    depth = np.zeros(n, np.int32)
+    inside = np.zeros(n, np.int64)
+    overlap = (t[1:] == t[:-1]) & (s[1:] < e[:-1])
+    if overlap.any():
+        for a, b in _overlapping_tracks(t, overlap):
+            for first, last in _clusters(s[a:b], e[a:b]):
+                _nest(s, e, a + first, a + last, lane, depth, inside)
+        if lane.any():
+            by_lane = np.lexsort((np.arange(n), lane, t))
+            order, t, lane, depth, inside = order[by_lane], t[by_lane], lane[by_lane], depth[by_lane], inside[by_lane]
+    return Layout(order, t, lane, depth, inside)
+
+
+def _overlapping_tracks(t: Int32, overlap: Bool) -> list[tuple[int, int]]:
+    """[first, last) of every track on which neighbours overlap; on all others slices just follow each other."""
+    starts = np.flatnonzero(np.concatenate(([True], t[1:] != t[:-1])))
+    bounds = np.append(starts, len(t))
+    which = np.unique(np.searchsorted(starts, np.flatnonzero(overlap), side="right") - 1)
+    return [(int(bounds[i]), int(bounds[i + 1])) for i in which]
+
+
+def _clusters(s: Int64, e: Int64) -> list[tuple[int, int]]:
+    """[first, last) of every maximal run of two or more slices that hang together by overlap."""
+    reach = np.maximum.accumulate(e)
+    starts = np.flatnonzero(np.concatenate(([True], s[1:] >= reach[:-1])))
+    bounds = np.append(starts, len(s))
+    many = np.flatnonzero(np.diff(bounds) > 1)
+    return [(int(bounds[i]), int(bounds[i + 1])) for i in many]
+
+
+def _nest(s: Int64, e: Int64, first: int, last: int, lane: Int32, depth: Int32, inside: Int64) -> None:
+    """Places one cluster. All lanes are empty at its start, so lanes and counts are its own."""
+    starts, ends = s[first:last].tolist(), e[first:last].tolist()
+    stacks: list[list[tuple[int, int, int]]] = []  # per lane: (end, index, slices on the lane when it was pushed)
+    counts: list[int] = []
+    lanes, depths, insides = [0] * len(starts), [0] * len(starts), [0] * len(starts)
+    search = _FirstLane()
+    for i, start in enumerate(starts):
+        end = ends[i]
+        for k in search.ended(start):
+            stack, count = stacks[k], counts[k]
+            while stack and stack[-1][0] <= start:
+                _, j, pushed = stack.pop()
+                insides[j] = count - pushed - 1
+            search.set(k, _room(stack), stack[-1][0] if stack else None)
+        k = search.find(end)
+        if k == len(stacks):
+            stacks.append([])
+            counts.append(0)
+        stack = stacks[k]
+        lanes[i], depths[i] = k, len(stack)
+        stack.append((end, i, counts[k]))
+        counts[k] += 1
+        search.set(k, _room(stack), end)
+    for stack, count in zip(stacks, counts, strict=True):
+        for _, j, pushed in stack:
+            insides[j] = count - pushed - 1
+    lane[first:last], depth[first:last], inside[first:last] = lanes, depths, insides
+
+
+_INFINITE = 1 << 63
+
+
+def _room(stack: list[tuple[int, int, int]]) -> int:
+    """The latest end that still nests on the lane: that of its innermost slice, if it may nest deeper at all."""
+    if not stack:
+        return _INFINITE
+    return stack[-1][0] if len(stack) < MAX_DEPTH else -_INFINITE
+
+
+class _FirstLane:
+    """The first lane with room for a given end. A plain scan for the usual few lanes, a tree of maxima beyond:
+    a hostile staircase of n overlapping slices needs n lanes, and must not cost n * n."""
+
+    FEW = 32
+
+    def __init__(self) -> None:
+        self.room: list[int] = []
+        self.heap: list[tuple[int, int]] = []  # (end of a lane's innermost slice, lane): who must be looked at next
+        self.size = 0
+        self.tree: list[int] = []
+
+    def ended(self, start: int) -> list[int]:
+        """The lanes whose innermost slice ends at or before start."""
+        out = []
+        while self.heap and self.heap[0][0] <= start:
+            k = heapq.heappop(self.heap)[1]
+            if not out or out[-1] != k:
+                out.append(k)
+        return out
+
+    def set(self, k: int, room: int, top_end: int | None) -> None:
+        if top_end is not None:
+            heapq.heappush(self.heap, (top_end, k))
+        if k == len(self.room):
+            self.room.append(room)
+            if len(self.room) > max(self.FEW, self.size):
+                self._build()
+        else:
+            self.room[k] = room
+        if self.size:
+            at = self.size + k
+            self.tree[at] = room
+            at >>= 1
+            while at:
+                self.tree[at] = max(self.tree[2 * at], self.tree[2 * at + 1])
+                at >>= 1
+
+    def find(self, end: int) -> int:
+        """The lane, or the number of lanes where none has room."""
+        if not self.size:
+            for k, room in enumerate(self.room):
+                if room >= end:
+                    return k
+            return len(self.room)
+        if self.tree[1] < end:
+            return len(self.room)
+        at = 1
+        while at < self.size:
+            at *= 2
+            if self.tree[at] < end:
+                at += 1
+        return at - self.size
+
+    def _build(self) -> None:
+        self.size = 1 << (len(self.room) * 2 - 1).bit_length()
+        self.tree = [-_INFINITE] * (2 * self.size)
+        self.tree[self.size : self.size + len(self.room)] = self.room
+        for at in range(self.size - 1, 0, -1):
+            self.tree[at] = max(self.tree[2 * at], self.tree[2 * at + 1])
