@@ -46,6 +46,7 @@ GAP_SHARE = "Share of each 10 ms that no recorded task covers; the last one may 
 GAP_SHARE_STEP = "Share of each step's span that no recorded task covers. Not a share to be won."
 
 SHARE_PERIOD_NS = 10_000_000
+_INT64_MAX = 2**63 - 1
 
 
 @dataclass
@@ -172,7 +173,7 @@ def gap_share(busy: intervals.Spans, window: tuple[int, int], period_ns: int = S
     if high <= low:
         return np.empty(0, np.int64), np.empty(0)
     start, end = intervals.clipped(*busy, window)
-    edges = np.unique(np.concatenate((start, end)) - low) // period_ns
+    edges = np.unique(np.concatenate([_without_repeats((side - low) // period_ns) for side in (start, end)]))
     last = (high - low - 1) // period_ns
     period = np.unique(np.concatenate((edges, edges + 1, [0, last])))
     period = period[period <= last]
@@ -181,6 +182,11 @@ def gap_share(busy: intervals.Spans, window: tuple[int, int], period_ns: int = S
     percent = 100 * (1 - intervals.covered_within(busy, begin, stop) / (stop - begin))
     differs = np.append(True, percent[1:] != percent[:-1])
     return begin[differs], percent[differs]
+
+
+def _without_repeats(values: Int64) -> Int64:
+    """Sorted values, each once."""
+    return values[np.append(True, values[1:] != values[:-1])[: len(values)]]
 
 
 def annotate(
@@ -208,8 +214,16 @@ def annotate(
     columns += _known_columns(strings, host, cover.host, cover.ratio, launch)
     layer.add_slices(track, start, end - start, gap_names(end - start, strings), "npu.gap", columns)
     _counters(layer, tasks, busy, timeline.window, steps)
-    facts = {"times": npu_rank_times(timeline).as_dict()}
-    return Annotation(layer, {"gaps": gaps, "gap_ends": ends, "busy": busy}, facts=facts)
+    facts, warnings = _times(timeline)
+    return Annotation(layer, {"gaps": gaps, "gap_ends": ends, "busy": busy}, facts=facts, warnings=warnings)
+
+
+def _times(timeline: Timeline) -> tuple[dict[str, Any], list[str]]:
+    """The fact `times`. Absent: a ratio without a window, and a sum that no int64 holds (said in a warning)."""
+    times = {k: v for k, v in npu_rank_times(timeline).as_dict().items() if v is not None}
+    beyond = [k for k, v in times.items() if v > _INT64_MAX]
+    warnings = [f"{k} of rank {timeline.rank} exceeds 64 bits and is left out of the trace" for k in beyond[:1]]
+    return {"times": {k: v for k, v in times.items() if k not in beyond}}, warnings
 
 
 def _linked(launch: Int64, tasks: Tasks, rows: Int64) -> Int64:

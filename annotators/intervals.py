@@ -100,13 +100,28 @@ def count_over_time(sets: Sequence[Spans]) -> Spans:
     """
     if not sets:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    starts = np.sort(np.concatenate([s for s, _ in sets]))
-    ends = np.sort(np.concatenate([e for _, e in sets]))
-    # Times at which anything changes, then how many have begun and ended by then: two sorted searches.
-    ts = np.unique(np.concatenate((starts, ends)))
-    count = np.searchsorted(starts, ts, side="right") - np.searchsorted(ends, ts, side="right")
+    starts, ends = np.concatenate([s for s, _ in sets]), np.concatenate([e for _, e in sets])
+    ts, change = _changes(starts, ends)
+    count = np.cumsum(change)
+    last = np.append(ts[1:] != ts[:-1], True)[: len(ts)]  # of the changes at one time
+    ts, count = ts[last], count[last]
     changed = np.diff(count, prepend=0) != 0
-    return ts[changed], count[changed].astype(np.int64)
+    return ts[changed], count[changed]
+
+
+def _changes(starts: Int64, ends: Int64) -> Spans:
+    """(ts, +1 or -1) of all starts and ends, by time. The sign rides in the lowest bit of one plain sort, which is
+    several times faster than an argsort; times too far apart for that are sorted the slow way."""
+    times = np.concatenate((starts, ends))
+    change = np.repeat(np.array([1, -1]), (len(starts), len(ends)))
+    if not len(times):
+        return times, change
+    low, high = int(times.min()), int(times.max())
+    if high - low >= 1 << 61:
+        order = np.argsort(times, kind="stable")
+        return times[order], change[order]
+    key = np.sort((times - low) * 2 + (change > 0))
+    return (key >> 1) + low, (key & 1) * 2 - 1
 
 
 def intersection(sets: Sequence[Spans]) -> Spans:

@@ -9,7 +9,7 @@ from typing import Literal
 CaptureKind = Literal["torch_npu", "mindspore", "msprof", "file"]
 
 #: Where the rank comes from, best first.
-RankSource = Literal["profiler_info", "metadata", "folder name", "file name", "order"]
+RankSource = Literal["profiler_info", "info.json", "metadata", "folder name", "file name", "order"]
 
 
 @dataclass

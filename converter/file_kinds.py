@@ -6,13 +6,15 @@ Names: ascend_formats.md 1 and 4 (`*` of msprof files is `{timestamp}`, `slice_{
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import stat
 import zlib
 from pathlib import Path
 from typing import Literal
 
-from schemas.errors import InputError, UsageError
+from schemas.errors import InputError, UsageError, printable
 
 FileKind = Literal["kernels", "task_time", "trace", "memory", "step_trace", "db"]
 
@@ -152,19 +154,19 @@ def is_folder(path: str) -> bool:
     Raises UsageError: nothing is there; InputError: it is a device, FIFO or socket, a link that leads to itself, or
     can't be looked at.
     """
-    from schemas.errors import printable
-
     try:
-        mode = Path(path).stat().st_mode
-    except FileNotFoundError as error:
-        if Path(path).is_symlink():
-            raise InputError(path, "is a link that leads nowhere") from error
-        raise UsageError(f"{printable(path)}: does not exist; check the path") from error
+        mode = os.stat(path).st_mode
     except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            if os.path.islink(path):
+                raise InputError(path, "is a link that leads nowhere") from error
+            raise UsageError(f"{printable(path) or '(empty path)'}: does not exist; check the path") from error
         raise InputError(path, f"can't be opened ({error.strerror})") from error
     if stat.S_ISDIR(mode):
         return True
     if stat.S_ISREG(mode):
         return False
     kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-    raise InputError(path, f"is {kinds.get(stat.S_IFMT(mode), 'no regular file')}", todo="give a regular file or folder")
+    raise InputError(
+        path, f"is {kinds.get(stat.S_IFMT(mode), 'no regular file')}", todo="give a regular file or folder"
+    )

@@ -42,10 +42,13 @@ class Config:
     duration_s: float = 0.0  # > 0: steps are spread evenly over this time (for drift)
     old_span_names: bool = False  # both forwards are step[TARGET_VERIFY ...]
     detailed_annotations: bool = True
+    late_start: tuple[int, ...] = ()  # decode steps by which the profile of each rank starts later
     spans: bool = True  # False: a profile without record_function ranges
 
     # The device
     layers: int = 2  # MoE layers of the target
+    stages: int = 3  # draft stages that commit writes the hidden state for
+    scale: float = 5.0  # how much longer the kernels of the two graphs are than those of one small batch
     eager_stream: int = 43
     graph_stream: int = 43  # main stream of the replays
     side_stream: int = 44
@@ -105,7 +108,9 @@ class Config:
             raise UsageError(f"{self.ranks} ranks can't form attention-TP groups of {self.attention_tp}")
         if self.mode not in ("static", "compact"):
             raise UsageError(f"mode is static or compact, not {self.mode}")
-        if self.recv_hook and self.folded:
-            raise UsageError("recv_hook runs eagerly, folded needs a graph: choose one")
+        if self.folded and (self.recv_hook or not self.graphs or self.attention_tp > 1):
+            raise UsageError("a folded tail needs a graph, no recv_hook and an attention TP of 1")
+        if self.start_step and self.idle_before + self.prefill_before:
+            raise UsageError("start_step counts decode steps here: leave prefill and idle steps out")
         if unknown := set(self.components) - set(COMPONENTS):
             raise UsageError(f"unknown components: {', '.join(sorted(unknown))}; known: {', '.join(COMPONENTS)}")

@@ -145,13 +145,12 @@ class RecordFile:
     damaged: bool = False
 
     def for_rank(self, rank: int) -> RankRecords | None:
-        """The records of a rank: `internal_states[rank // (tp_size // dp_size)]`; one list serves every rank
-        (the peers of an attention-TP group share a record); else list order. None where there is none.
+        """The records of a rank: `internal_states[rank // (tp_size // dp_size)]` where the sizes are known (the peers
+        of an attention-TP group share a record); else one list serves every rank; else list order. None: there is none.
         """
-        if len(self.ranks) == 1:
-            return self.ranks[0]
         tp, dp = self.server.get("tp_size"), self.server.get("dp_size")
-        index = rank
-        if isinstance(tp, int) and isinstance(dp, int) and dp > 0 and tp >= dp:
+        if isinstance(tp, int) and isinstance(dp, int) and 0 < dp <= tp:
             index = rank // (tp // dp)
+        else:
+            index = 0 if len(self.ranks) == 1 else rank
         return self.ranks[index] if 0 <= index < len(self.ranks) else None

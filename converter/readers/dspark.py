@@ -25,9 +25,7 @@ from schemas.dspark import RECORD_FLOATS, RECORD_INTS, SERVER_FACTS, RankRecords
 from schemas.errors import InputError
 from schemas.timeline import NULL
 
-_SHOW_HOW = (
-    'expected the reply of GET /server_info, its "dspark_info_record", {"records": [...]}, a list, or one of them a line'
-)
+_SHOW_HOW = 'expected the reply of GET /server_info, its "dspark_info_record", {"records": [...]}, a list, or one of them a line'
 _LARGEST = 2**63 - 1
 _MANY_RANKS = 1024
 
@@ -94,10 +92,14 @@ def _documents(path: str | os.PathLike[str], out: RecordFile) -> Iterator[Any]:
             broken.append(number)
             if position == 0:
                 shown = line[:40].decode("utf-8", "replace")
-                raise InputError(path, f"is not JSON ({whole_error}); it starts with {shown!r}", todo=_SHOW_HOW) from None
+                raise InputError(
+                    path, f"is not JSON ({whole_error}); it starts with {shown!r}", todo=_SHOW_HOW
+                ) from None
     if broken:
         out.damaged = True
-        out.warnings.append(f"{len(broken)} of {len(lines)} lines are not JSON and are left out, the first is line {broken[0]}")
+        out.warnings.append(
+            f"{len(broken)} of {len(lines)} lines are not JSON and are left out, the first is line {broken[0]}"
+        )
     yield from parsed
 
 
@@ -122,11 +124,15 @@ def _payloads(document: Any) -> list[_Payload]:
     if "internal_states" in document:
         states = document["internal_states"]
         states = states if isinstance(states, list) else [states]
-        found = [_payloads(state) if isinstance(state, dict) else [] for state in states]
-        if not any(found):
+        by_state = [_payloads(state) if isinstance(state, dict) else [] for state in states]
+        if not any(by_state):
             return []
-        # A state without records keeps its place: the position is the DP rank.
-        return [payload for one in found for payload in (one or [_Payload([])])]
+        # The position is the DP rank, so a state without records keeps its place.
+        out = [payload for one in by_state for payload in (one or [_Payload([])])]
+        if len(out) == len(states):
+            for rank, payload in enumerate(out):
+                payload.rank = rank
+        return out
     if "dspark_info_record" in document:
         return _payloads(document["dspark_info_record"])
     if isinstance(document.get("records"), list):
@@ -153,7 +159,7 @@ def _payloads_of_list(items: list[Any]) -> list[_Payload]:
         runs = loose.setdefault(rank if rank != NULL else None, [])
         number = _integer(item.get("forward_ct"))
         last = _integer(runs[-1].records[-1].get("forward_ct")) if runs else NULL
-        if not runs or (number != NULL and last != NULL and number <= last):
+        if not runs or (NULL not in (number, last) and number <= last):
             runs.append(_Payload([], rank=rank if rank != NULL else None))
             out.append(runs[-1])
         runs[-1].records.append(item)
@@ -164,7 +170,10 @@ def _join_documents(documents: list[list[_Payload]]) -> list[_Payload]:
     """One payload per DP rank. The lines of a file may be ranks, single records, or later states of one server:
     records that are there twice, equal, come from the same rank.
     """
-    if all(len(d) <= 1 and all(len(p.records) == 1 and not p.head for p in d) for d in documents) and len(documents) > 1:
+    if (
+        all(len(d) <= 1 and all(len(p.records) == 1 and not p.head for p in d) for d in documents)
+        and len(documents) > 1
+    ):
         documents = [_payloads_of_list([record for d in documents for p in d for record in p.records])]
     ranks: list[_Payload] = []
     for payloads in documents:
@@ -184,6 +193,8 @@ def _join_documents(documents: list[list[_Payload]]) -> list[_Payload]:
 
 
 def _is_same_rank(one: _Payload, other: _Payload) -> bool:
+    if one.rank is not None and other.rank is not None:
+        return one.rank == other.rank
     known = {number: record for record in one.records if isinstance(number := record.get("forward_ct"), int)}
     shared = [(known[n], r) for r in other.records if isinstance(n := r.get("forward_ct"), int) and n in known]
     return bool(shared) and all(a == b for a, b in shared)
@@ -249,7 +260,9 @@ def _int_column(records: list[dict[str, Any]], key: str, unusable: _Unusable) ->
     return np.array(values, np.int64)
 
 
-def _float_column(records: list[dict[str, Any]], key: str, unusable: _Unusable) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _float_column(
+    records: list[dict[str, Any]], key: str, unusable: _Unusable
+) -> np.ndarray[Any, np.dtype[np.float64]]:
     values = [_number(record.get(key)) for record in records]
     bad = sum(v is None and record.get(key) is not None for v, record in zip(values, records, strict=True))
     if bad:

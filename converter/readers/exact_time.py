@@ -26,6 +26,8 @@ OK, NOT_A_NUMBER, OUT_OF_RANGE = 0, 1, 2  #: what became of a cell
 Status = npt.NDArray[np.int8]
 
 MAX_NS = 2**63 - 1
+#: Among epoch times, a start before 2000-01-01 is no recorded time (a zero, mostly): it is out of range.
+EPOCH_2000_NS = 946_684_800 * 10**9
 LONGEST_NUMBER = 2000  # characters; longer text is not a time and would cost quadratic time to read
 
 # Whole digits * unit + fraction can't leave int64 up to here, so the second way needs no overflow check.

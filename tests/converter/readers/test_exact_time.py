@@ -90,7 +90,12 @@ def test_shapes_of_input() -> None:
     texts = ["1.5", None, "2", "N/A"]
     want = ([1500, 0, 2000, 0], [True, False, True, False])
     plain = pa.array(texts, pa.string())
-    for form in (plain, pa.chunked_array([plain[:1], plain[1:]]), plain.dictionary_encode(), plain.cast("large_string")):
+    for form in (
+        plain,
+        pa.chunked_array([plain[:1], plain[1:]]),
+        plain.dictionary_encode(),
+        plain.cast("large_string"),
+    ):
         ns, ok = to_ns(form)
         assert (ns.tolist(), ok.tolist()) == want
     ns, ok = to_ns(pa.array(["x", *texts])[1:])  # an offset into a shared buffer

@@ -1,0 +1,191 @@
+"""The vendor's four times per step: Computing, Communication, Communication(Not Overlapped), Free.
+
+Source of the rule: the Overlap Analysis of the exporter, and how torch_npu sums it into step_trace_time.csv. Computing
+is the union of compute tasks, Communication the union of collective ops, Not Overlapped is Communication without
+Computing, Free is the rest of the range. Copies and event waits count as Free there; a communication row counts as
+recorded in our gaps. That is why Free and gap differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from annotators import intervals
+from annotators.annotation import Annotation
+from schemas.timeline import NULL, Bool, Host, Int64, Role, Timeline
+
+WHY_THEY_DIFFER = (
+    "Free and gap differ: copies and event waits count as Free for the vendor, and its range is not our window; "
+    "a communication row counts as recorded here."
+)
+
+OVERLAP_ANALYSIS, KERNEL_ROWS = "overlap_analysis", "kernel_rows"
+
+#: Names of the Overlap Analysis threads: the exporters number them differently.
+THREADS = {
+    "Computing": "computing_ns",
+    "Communication": "communication_ns",
+    "Communication(Not Overlapped)": "communication_not_overlapped_ns",
+    "Free": "free_ns",
+}
+
+#: Helpers of a collective that run as compute tasks: the vendor leaves them out of Computing.
+COLLECTIVE_HELPERS = ("AicpuKernel", "AivKernel")
+
+_PROFILER_STEP = re.compile(r"ProfilerStep#(\S+)")
+
+
+@dataclass
+class VendorTimes:
+    """A row of `npu_vendor_times` without its rank. ns, exact. step: as the vendor numbers it, None without steps."""
+
+    step: str | None
+    source: str
+    computing_ns: int
+    communication_ns: int
+    communication_not_overlapped_ns: int
+    free_ns: int
+    device_id: int = NULL
+
+
+@dataclass
+class _StepRange:
+    step: str
+    start: int
+    end: int
+
+
+def npu_vendor_times(timeline: Timeline) -> list[VendorTimes]:
+    """Rows by device and step: from the Overlap Analysis slices, else from the recorded tasks. Empty without either."""
+    return list(_from_overlap(timeline)) or list(_from_tasks(timeline))
+
+
+def annotate(timeline: Timeline) -> Annotation:
+    """The fact `vendor_times` (`npu_vendor_times`); no track. Table: `vendor_times`, a list of VendorTimes."""
+    rows = npu_vendor_times(timeline)
+    if not rows:
+        return Annotation(skipped="no recorded task and no Overlap Analysis")
+    shown = [{k: v for k, v in asdict(row).items() if v is not None and v != NULL} for row in rows]
+    return Annotation(tables={"vendor_times": rows}, facts={"vendor_times": shown})
+
+
+def _from_overlap(timeline: Timeline) -> Iterator[VendorTimes]:
+    """Sums of the slices by the step that holds their start, as the vendor does. Outside of all steps: left out."""
+    devices = _overlap_slices(timeline)
+    steps = _step_ranges(timeline) if devices else []
+    for device, (key, ts, dur) in sorted(devices.items()):
+        # The first step that holds a start takes it: steps may overlap on the device.
+        step = np.full(len(ts), NULL, np.int64)
+        for i in reversed(range(len(steps))):
+            step[(ts >= steps[i].start) & (ts < steps[i].end)] = i
+        for i in range(len(steps)) if steps else [NULL]:
+            in_step = step == i
+            if in_step.any():
+                sums = {name: int(dur[in_step & (key == k)].sum()) for k, name in enumerate(THREADS.values())}
+                yield VendorTimes(steps[i].step if steps else None, OVERLAP_ANALYSIS, **sums, device_id=device)
+
+
+def _overlap_slices(timeline: Timeline) -> dict[int, tuple[Int64, Int64, Int64]]:
+    """device -> (index into THREADS, ts, dur) of its Overlap Analysis slices."""
+    threads = list(THREADS)
+    kind = np.full(len(timeline.tracks), NULL, np.int64)
+    device = np.full(len(timeline.tracks), NULL, np.int64)
+    for i, track in enumerate(timeline.tracks):
+        if track.role is Role.OVERLAP and track.name in THREADS:
+            kind[i], device[i] = threads.index(track.name), _device(timeline, i)
+    found: list[tuple[Int64, Int64, Int64, Int64]] = []
+    for batch in timeline.slices:
+        rows = np.flatnonzero(kind[batch.track] != NULL) if len(kind) else np.empty(0, np.int64)
+        if len(rows):
+            track_of = batch.track[rows]
+            found.append((device[track_of], kind[track_of], batch.ts[rows], batch.dur[rows]))
+    if not found:
+        return {}
+    of, key, ts, dur = (np.concatenate(part) for part in zip(*found, strict=True))
+    return {d: (key[of == d], ts[of == d], dur[of == d]) for d in np.unique(of).tolist()}
+
+
+def _device(timeline: Timeline, track: int) -> int:
+    while track >= 0:
+        if timeline.tracks[track].device != NULL:
+            return timeline.tracks[track].device
+        track = timeline.tracks[track].parent
+    return NULL
+
+
+def _step_ranges(timeline: Timeline) -> list[_StepRange]:
+    """The device range of each ProfilerStep span: from the first task that it launched to the later of its own end
+    and its last task's end. The tasks are those whose row names the step, else those whose submission lies in it."""
+    host, tasks, out = timeline.host, timeline.tasks, []
+    names = {i: m[1] for i, text in enumerate(timeline.strings.texts) if (m := _PROFILER_STEP.fullmatch(text))}
+    rows = np.flatnonzero(np.isin(host.name, list(names)) & (host.source == Host.FRAMEWORK)) if names else []
+    labels = _task_steps(timeline)
+    for row in sorted(rows, key=lambda r: int(host.ts[r])):
+        step, start, end = names[int(host.name[row])], int(host.ts[row]), int(host.end[row])
+        mine = labels == step if labels is not None else _submitted_within(timeline, start, end)
+        if mine.any():
+            start, end = int(tasks.ts[mine].min()), max(end, int(tasks.end[mine].max()))
+        out.append(_StepRange(step, start, end))
+    return out
+
+
+def _submitted_within(timeline: Timeline, start: int, end: int) -> Bool:
+    host, tasks = timeline.host, timeline.tasks
+    inside = (host.connection_id != NULL) & (host.ts >= start) & (host.ts < end)
+    return np.isin(tasks.connection_id, host.connection_id[inside])
+
+
+def _task_steps(timeline: Timeline) -> Any:
+    """object[tasks]: the text of the argument `step_id` ("" where absent), or None where no row has it."""
+    tasks, out = timeline.tasks, None
+    for batch in timeline.slices:
+        column = next((c for c in batch.columns if c.key == "step_id"), None)
+        if column is None or not len(tasks):
+            continue
+        row = tasks.slice - batch.first
+        mine = np.flatnonzero((row >= 0) & (row < len(batch)))
+        values, which = np.unique(column.values[row[mine]], return_inverse=True)
+        texts = [timeline.strings[v] if column.kind == "text" else str(v) for v in values.tolist()]
+        found = np.array(texts, object)[which] if texts else np.empty(0, object)
+        if column.valid is not None:
+            found[~column.valid[row[mine]]] = ""
+        if out is None:
+            out = np.full(len(tasks), "", object)
+        out[mine] = found
+    return out if out is not None and (out != "").any() else None
+
+
+def _from_tasks(timeline: Timeline) -> Iterator[VendorTimes]:
+    """The same four from the recorded tasks, by device and step label."""
+    tasks = timeline.tasks
+    labels = _task_steps(timeline)
+    steps = [None] if labels is None else sorted({s for s in labels.tolist() if s}, key=lambda s: (len(s), s))
+    texts = timeline.strings
+    helpers = [i for i in np.unique(tasks.name).tolist() if texts[i].endswith(COLLECTIVE_HELPERS)]
+    computes = ~tasks.communication & ~np.isin(tasks.name, helpers)
+    for device in np.unique(tasks.device_id).tolist():
+        for step in steps:
+            rows = np.flatnonzero((tasks.device_id == device) & (True if step is None else labels == step))
+            if len(rows):
+                yield _of_tasks(step, int(device), tasks.ts[rows], tasks.end[rows], computes[rows], tasks.communication[rows])
+
+
+def _of_tasks(step: str | None, device: int, ts: Int64, end: Int64, computes: Bool, communication: Bool) -> VendorTimes:
+    computing = intervals.merged(ts[computes], end[computes])
+    communicating = intervals.merged(ts[communication], end[communication])
+    both = computes | communication
+    busy = intervals.union_length(ts[both], end[both])
+    return VendorTimes(
+        step=step,
+        source=KERNEL_ROWS,
+        computing_ns=intervals.length(computing),
+        communication_ns=intervals.length(communicating),
+        communication_not_overlapped_ns=busy - intervals.length(computing),
+        free_ns=int(end.max()) - int(ts.min()) - busy,
+        device_id=device,
+    )

@@ -1,0 +1,103 @@
+"""npu-perfetto convert: options and help."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+EXAMPLE = """[bold]Examples[/bold]
+
+npu-perfetto convert host_4100_ascend_pt                      one capture, to host_4100_ascend_pt.pftrace
+
+npu-perfetto convert run/ --dspark server_info.json -o run.pftrace    all ranks of a run in one trace
+
+npu-perfetto convert night/* --out-dir traces/               a trace per input
+"""
+
+
+def command(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="Capture folders (*_ascend_pt, *_ascend_ms, PROF_*), folders that hold captures, or single files: "
+            "kernel_details.csv, op_summary*.csv, task_time*.csv, trace_view.json, msprof*.json, *.trace.json\\[.gz].",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Optional[str],
+        typer.Option("-o", "--output", metavar="FILE", help="All inputs into this one trace; FILE.gz compresses, - is stdout."),
+    ] = None,
+    out_dir: Annotated[
+        Optional[str], typer.Option("--out-dir", metavar="DIR", help="One trace per INPUT, into this folder.")
+    ] = None,
+    dspark: Annotated[
+        Optional[list[str]],
+        typer.Option("--dspark", metavar="[RANK=]FILE", help="DSpark step records (/server_info JSON, JSONL, ...). Repeatable."),
+    ] = None,
+    annotate: Annotated[
+        str, typer.Option("--annotate", metavar="all|none|A,B", help="Which tracks to derive.")
+    ] = "all",
+    first_forward_ct: Annotated[
+        Optional[list[str]],
+        typer.Option("--first-forward-ct", metavar="[RANK=]N", help="The forward_ct of the first step in the trace. Repeatable."),
+    ] = None,
+    window: Annotated[
+        Optional[str],
+        typer.Option("--window", metavar="START:END", help="Only this part: ns since the epoch, or with a unit; +10ms counts from the first task."),
+    ] = None,
+    steps: Annotated[
+        Optional[str], typer.Option("--steps", metavar="A:B", help="Only the steps with forward_ct A to B.")
+    ] = None,
+    reference_rank: Annotated[
+        Optional[int], typer.Option("--reference-rank", metavar="N", help="The rank whose clock the others are aligned to.")
+    ] = None,
+    assume_aligned: Annotated[
+        bool, typer.Option("--assume-aligned", help="Take the ranks' clocks as they are: no rank is shifted.")
+    ] = False,
+    clock_tolerance: Annotated[
+        str, typer.Option("--clock-tolerance", metavar="DUR", help="How well clocks must agree for figures over ranks (ns, or with a unit).")
+    ] = "50us",
+    roles: Annotated[
+        Optional[str], typer.Option("--roles", metavar="FILE", help="A role table (TOML) over the built-in one.")
+    ] = None,
+    fact: Annotated[
+        Optional[list[str]], typer.Option("--fact", metavar="KEY=VALUE", help="A fact of the run, kept in the trace. Repeatable.")
+    ] = None,
+    pmu: Annotated[bool, typer.Option("--pmu", help="Keep the PMU columns as arguments.")] = False,
+    with_token_ids: Annotated[bool, typer.Option("--with-token-ids", help="Write token ids of the records.")] = False,
+    with_request_ids: Annotated[bool, typer.Option("--with-request-ids", help="Write request ids of the records.")] = False,
+    max_input_bytes: Annotated[
+        int, typer.Option("--max-input-bytes", metavar="N", help="Refuse an input that unpacks to more.")
+    ] = 16 << 30,
+    verify: Annotated[bool, typer.Option("--verify", help="Check each trace against its input when it is written.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Leave with 3 where something was dropped or refused, or an input was damaged.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="How many inputs to convert at once.")] = 1,
+    summary: Annotated[
+        Optional[str], typer.Option("--summary", metavar="FILE|-", help="What was done, as JSON: one line per trace.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only errors.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Each step, and every warning.")] = False,
+) -> None:
+    """Convert captures into a Perfetto trace: every task, host event, flow and counter at its nanosecond."""
+    from converter.batch import Request, run
+
+    raise typer.Exit(
+        run(
+            Request(
+                inputs=inputs, output=output, out_dir=out_dir, dspark=dspark or [], annotate=annotate,
+                first_forward_ct=first_forward_ct or [], window=window, steps=steps, reference_rank=reference_rank,
+                assume_aligned=assume_aligned, clock_tolerance=clock_tolerance, roles=roles, facts=fact or [],
+                pmu=pmu, with_token_ids=with_token_ids, with_request_ids=with_request_ids,
+                max_input_bytes=max_input_bytes, verify=verify, strict=strict, jobs=jobs, summary=summary,
+                quiet=quiet, verbose=verbose,
+            )
+        )
+    )  # fmt: skip
+
+
+command.__doc__ = (command.__doc__ or "") + "\n\n" + EXAMPLE

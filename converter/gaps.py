@@ -1,0 +1,116 @@
+"""`npu-perfetto gaps`: the accounting of recorded time on bare CSVs, no trace needed.
+
+One row per file: any kernel CSV of the exporters, or a plain CSV with start and duration columns. The figures are
+those of `npu_rank_times` in a trace made from the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from annotators.times import NOT_RECOVERABLE, RankTimes, rank_times, task_window
+from converter.file_kinds import is_folder, kind_by_name
+from converter.ranks import rank_in_name
+from converter.window import Window
+from schemas.errors import InputError, UsageError, printable
+from schemas.tally import Tally
+
+#: Takes one line for stderr. routine: said with --verbose only.
+Say = Callable[[str, bool], None]
+
+MS_DECIMALS = 1_000  # us per ms: three decimals
+
+
+@dataclass(frozen=True)
+class FileTimes:
+    """The row of one file. rank: what its name says, else None."""
+
+    file: str
+    rank: int | None
+    times: RankTimes
+
+    def as_dict(self) -> dict[str, Any]:
+        """`file` and the columns of `npu_rank_times`: ns, integers exact; gap_ratio null where there is no window."""
+        return {"file": self.file, "rank": self.rank, **self.times.as_dict()}
+
+
+def check_paths(paths: Sequence[str]) -> None:
+    """Raises UsageError: a path does not exist, is a folder, or is given twice."""
+    seen: dict[str, str] = {}
+    for path in paths:
+        try:
+            folder = is_folder(path)
+        except InputError:
+            continue  # no regular file: said when its turn comes, so that the others are still read
+        if folder:
+            raise UsageError(f"{printable(path)}: is a folder; give the CSV files in it, or use `npu-perfetto convert`")
+        real = os.path.realpath(path)
+        if real in seen:
+            raise UsageError(f"{printable(path)}: is given twice")
+        seen[real] = path
+
+
+def account(path: str, window: Window | None, say: Say) -> FileTimes:
+    """The times of one CSV, clipped to the window.
+
+    Raises InputError: it can't be read, is no such CSV, or holds no usable row; UsageError: the window ends before it
+    starts once the first task is known.
+    """
+    from converter.readers import kernel_csv
+    from schemas.timeline import StringPool
+
+    is_folder(path)  # FIFOs and devices are refused: reading one would wait for ever
+    tally, shown = Tally(), printable(path)
+
+    def warn(text: str, damaged: bool = False) -> None:
+        say(text, False)
+
+    if kind_by_name(os.path.basename(path)) == "task_time":
+        rows = kernel_csv.read_task_time([Path(path)], StringPool(), tally, warn)
+    else:
+        rows = kernel_csv.read_plain_csv(Path(path), tally, warn)
+    if tally.dropped:
+        parts = [f"{count} {reason} (first: {tally.first.get(reason, '?')})" for reason, count in tally.dropped.items()]
+        say(f"{shown}: {sum(tally.dropped.values())} of {tally.read} rows left out: {printable('; '.join(parts), 600)}", False)
+    recorded = task_window(rows.ts, rows.dur)
+    if recorded is None:
+        raise InputError(path, "holds no usable row", todo="give a kernel CSV with at least one task")
+    asked = window.resolve(recorded[0]) if window else None
+    times = rank_times(rows.ts, rows.dur, rows.wait_ns, asked)
+    if asked and (asked[0] < recorded[0] or asked[1] > recorded[1]):
+        some = "holds no recorded task" if not times.kernel_count else "reaches beyond the recorded tasks"
+        say(f"{shown}: --window {some} ({recorded[0]} to {recorded[1]} ns); what is outside of them counts as gap", False)
+    say(f"{shown}: {len(rows)} rows, window {times.window_ts} to {times.window_ts + times.wall_ns} ns", True)
+    return FileTimes(path, next((r for part in reversed(Path(path).parts) if (r := rank_in_name(part)) is not None), None), times)
+
+
+def exact_ms(ns: int) -> str:
+    """ns as ms with three decimals, half to even, from integers only."""
+    us, rest = divmod(ns, 1_000)
+    us += rest > 500 or (rest == 500 and us % 2 == 1)
+    return f"{us // MS_DECIMALS}.{us % MS_DECIMALS:03d}"
+
+
+_HEADS = ("kernels", "wall ms", "duration ms", "+ waits ms", "union ms", "gap ms", "gap %")
+
+
+def _cells(times: RankTimes) -> tuple[str, ...]:
+    lengths = (times.wall_ns, times.duration_sum_ns, times.duration_wait_sum_ns, times.busy_union_ns, times.gap_ns)
+    ratio = "-" if times.gap_ratio is None else f"{100 * times.gap_ratio:.2f}"
+    return (str(times.kernel_count), *map(exact_ms, lengths), ratio)
+
+
+def table(rows: Sequence[FileTimes]) -> str:
+    """Aligned columns, the file above its figures (a path does not fit beside them), and what a gap is not."""
+    cells = [_cells(row.times) for row in rows]
+    width = [max(map(len, column)) for column in zip(_HEADS, *cells, strict=True)]
+    line = lambda row: "  ".join(cell.rjust(w) for cell, w in zip(row, width, strict=True))  # noqa: E731
+    out = [line(_HEADS)]
+    for row, figures in zip(rows, cells, strict=True):
+        out += [printable(row.file, 1_000), line(figures)]
+    out += ["", "duration adds up tasks that overlap; + waits adds recorded waits, which overlap too.", NOT_RECOVERABLE]
+    return "\n".join(out)

@@ -1,0 +1,254 @@
+"""CSV rows as typed columns: fast where the file is what the exporters write, careful where it is not.
+
+A file is cut into chunks at row ends; two threads parse them. For each chunk, in this order:
+1. pyarrow parses it straight into decimal128, int64 and dictionary-encoded text. It holds if every line made a row.
+2. Where a cell has another type, pyarrow parses the chunk as text and the cells are read one column at a time.
+3. Where lines and rows do not agree (short and long rows, quotes that do not close, quoted line ends), the lines are
+   read with the csv module, which knows where each row began.
+
+Ignored on purpose: blank lines, lines of spaces, and a header that is repeated among the rows (counted).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from converter.readers.csv_text import CUT_LOOKAHEAD_LINES, CsvFile, split_line
+from schemas.columns import ABSENT_CELLS, ColumnSpec
+from schemas.errors import InputError
+from schemas.timeline import Int64
+
+CHUNK_BYTES = 8 << 20
+THREADS = 2
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+$")
+_FULL_LINE = re.compile(rb"[^\r\n]*[^\r\n\t ][^\r\n]*")
+
+
+@dataclass
+class Chunk:
+    """The rows of one chunk. cells: by column index, decimal128/int64/dictionary arrays (`typed`) or plain strings.
+
+    lines: how many lines the chunk holds. row_lines: the line of each row, from 0, or None where line = row.
+    broken: (reason, line) of rows that have too few or too many cells; unclosed: lines whose quote never closes;
+    bad_utf8: the first line with bytes that are not UTF-8, or -1; repeated_headers: lines that are the header again.
+    """
+
+    cells: dict[int, pa.Array]
+    typed: bool
+    rows: int
+    lines: int
+    row_lines: Int64 | None = None
+    broken: list[tuple[str, int]] = field(default_factory=list)
+    unclosed: list[int] = field(default_factory=list)
+    bad_utf8: int = -1
+    repeated_headers: list[int] = field(default_factory=list)
+
+    def line_of(self, row: int) -> int:
+        return int(row if self.row_lines is None else self.row_lines[row])
+
+
+def _arrow_type(spec: ColumnSpec) -> pa.DataType:
+    if spec.kind == "time":
+        return pa.decimal128(20, len(str(spec.unit_ns)) - 1)  # the unscaled value is the ns count
+    return {"int": pa.int64(), "float": pa.float64(), "text": _TEXT}[spec.kind]
+
+
+class TableReader:
+    """Parses chunks of one file. specs: the columns to read."""
+
+    def __init__(self, file: CsvFile, specs: Sequence[ColumnSpec]) -> None:
+        self.file = file
+        self.specs = list(specs)
+        self.width = len(file.header)
+        self.names = [f"c{i}" for i in range(self.width)]
+        self.header = [cell.strip() for cell in file.header]
+        self._typed_first = True  # cleared once a chunk had a cell of another type: such cells rarely come alone
+        self._types = {self.names[s.index]: _arrow_type(s) for s in self.specs}
+        self._strings = {self.names[s.index]: pa.string() for s in self.specs}
+
+    def chunk(self, start: int, end: int) -> Chunk:
+        """Reads and parses [start, end). Raises InputError where pyarrow can't even hold the chunk."""
+        data = self.file.read(start, end)
+        bad_utf8 = -1
+        try:
+            chunk = self._fast(data)
+        except UnicodeDecodeError:
+            bad_utf8 = _first_bad_line(data, self.file.newline)
+            data = data.decode("utf-8", "replace").encode()
+            chunk = self._fast(data)
+        if chunk is None:
+            chunk = self._careful(data)
+        chunk.bad_utf8 = bad_utf8
+        return chunk
+
+    def _fast(self, data: bytes) -> Chunk | None:
+        """The first two ways; None where lines and rows do not agree. UnicodeDecodeError for bad UTF-8."""
+        table = None
+        typed = False
+        for typed in (True, False) if self._typed_first else (False,):
+            try:
+                table = self._parse(data, typed)
+                break
+            except pa.ArrowInvalid as error:
+                if "UTF8" in str(error):
+                    raise UnicodeDecodeError("utf-8", b"", 0, 1, "in a CSV") from None
+                if typed:
+                    self._typed_first = False
+        if table is None:
+            return None
+        newline = self.file.newline
+        lines = data.count(newline) + (not data.endswith(newline))
+        row_lines = None
+        if table.num_rows != lines:
+            full = np.array([bool(line.strip()) for line in data.split(newline)][:lines], np.bool_)
+            row_lines = np.flatnonzero(full).astype(np.int64)
+            if table.num_rows != len(row_lines):
+                return None
+        cells = {}
+        for spec in self.specs:
+            column = table.column(self.names[spec.index])
+            cells[spec.index] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        chunk = Chunk(cells, typed, table.num_rows, lines, row_lines)
+        if not typed:
+            self._leave_out_headers(chunk)
+        return chunk
+
+    def _parse(self, data: bytes, typed: bool) -> pa.Table | None:
+        broken = []
+
+        def skip(row: pa_csv.InvalidRow) -> str:
+            broken.append(row)
+            return "skip"
+
+        table = pa_csv.read_csv(
+            pa.BufferReader(data),
+            pa_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=self.names),
+            pa_csv.ParseOptions(delimiter=self.file.delimiter, newlines_in_values=False, invalid_row_handler=skip),
+            pa_csv.ConvertOptions(
+                column_types=self._types if typed else self._strings,
+                include_columns=[self.names[s.index] for s in self.specs],
+                null_values=list(ABSENT_CELLS),
+                decimal_point="," if self.file.decimal_comma else ".",
+            ),
+        )
+        return None if broken else table
+
+    def _leave_out_headers(self, chunk: Chunk) -> None:
+        """A header among the rows (files joined by cat) is not a row: every cell repeats the header's."""
+        same = np.ones(chunk.rows, np.bool_)
+        for spec in self.specs:
+            same &= np.asarray(pc.fill_null(pc.equal(chunk.cells[spec.index], spec.header), False))
+            if not same.any():
+                return
+        row_lines = np.arange(chunk.rows, dtype=np.int64) if chunk.row_lines is None else chunk.row_lines
+        chunk.repeated_headers = row_lines[same].tolist()
+        keep = pa.array(~same)
+        chunk.cells = {i: cells.filter(keep) for i, cells in chunk.cells.items()}
+        chunk.rows, chunk.row_lines = int((~same).sum()), row_lines[~same]
+
+    def _careful(self, data: bytes) -> Chunk:
+        """The third way."""
+        lines = _LINE.findall(data.decode("utf-8", "replace"))
+        rows: list[list[str]] = []
+        row_lines: list[int] = []
+        chunk = Chunk({}, False, 0, len(lines))
+        for line, cells, closed in careful_rows(lines, self.file.delimiter, self.width):
+            if len(cells) <= 1 and not "".join(cells).strip():
+                continue
+            if not closed:
+                chunk.unclosed.append(line)
+            if len(cells) != self.width:
+                chunk.broken.append(("short row" if len(cells) < self.width else "long row", line))
+            elif [cell.strip() for cell in cells] == self.header:
+                chunk.repeated_headers.append(line)
+            else:
+                rows.append(cells)
+                row_lines.append(line)
+        chunk.rows, chunk.row_lines = len(rows), np.array(row_lines, np.int64)
+        for spec in self.specs:
+            chunk.cells[spec.index] = pa.array([cells[spec.index] for cells in rows], pa.string())
+        return chunk
+
+
+def careful_rows(lines: Sequence[str], delimiter: str, width: int) -> Iterator[tuple[int, list[str], bool]]:
+    """(line, cells, whether its quotes close) of each row. lines: with their line ends.
+
+    A quoted cell may span lines, if the row then has `width` cells and the line after its first is no row by itself;
+    else its quote never closed and the first line stands alone, so that it does not swallow the rows behind it.
+    """
+    csv.field_size_limit(2**31 - 1)
+    at = 0
+    position = 0
+
+    def feed() -> Iterator[str]:
+        nonlocal position
+        while position < min(at + CUT_LOOKAHEAD_LINES, len(lines)):
+            position += 1
+            yield lines[position - 1]
+
+    while at < len(lines):
+        position = at
+        for cells in csv.reader(feed(), delimiter=delimiter):
+            if position == at + 1:
+                yield at, cells, True
+            else:
+                following = split_line(lines[at + 1].rstrip("\r\n"), delimiter)
+                if len(cells) == width and len(following) != width:
+                    yield at, cells, True
+                else:
+                    yield at, split_line(lines[at].rstrip("\r\n"), delimiter), False
+                    at += 1
+                    break
+            at = position
+
+
+def _first_bad_line(data: bytes, newline: bytes) -> int:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return data.count(newline, 0, error.start)
+    return -1
+
+
+T = TypeVar("T")
+
+
+def read_chunks(reader: TableReader, convert: Callable[[Chunk], T]) -> Iterator[T]:
+    """convert(chunk) of every chunk of the file, in file order. `convert` runs in the threads that parse.
+
+    At most THREADS + 1 chunks are held at a time.
+    """
+    file = reader.file
+
+    def work(start: int, end: int) -> T:
+        try:
+            return convert(reader.chunk(start, end))
+        except (pa.ArrowException, csv.Error) as error:
+            what = f"the rows at byte {start} can't be read: {error}"
+            raise InputError(file.path, what, todo="export the capture again") from None
+
+    waiting: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(THREADS) as threads:
+        try:
+            for start, end in file.chunks(CHUNK_BYTES):
+                waiting.append(threads.submit(work, start, end))
+                if len(waiting) > THREADS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

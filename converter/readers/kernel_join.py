@@ -1,0 +1,221 @@
+"""Joins the chunks of kernel CSVs, file by file, into KernelRows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from converter.readers.exact_time import EPOCH_2000_NS
+from converter.readers.kernel_part import Part
+from schemas import columns
+from schemas.errors import printable
+from schemas.kernel_rows import KernelRows
+from schemas.tally import Tally
+from schemas.timeline import NO_TEXT, NULL, Bool, Column, Int32, Int64, StringPool
+
+Warn = Callable[[str, bool], None]
+
+#: Where a row has no name, what stands for it (the exporters do the same for tasks without an op).
+_NAME_FALLBACKS = ("op_type", "task_type", "accelerator_core")
+_NO_ARGUMENTS = (columns.NAME, columns.DEVICE, columns.STREAM)
+_ABSENT: dict[str, tuple[type[np.generic], Any]] = {
+    "int": (np.int32, NULL),
+    "text": (np.int32, NO_TEXT),
+    "float": (np.float64, np.nan),
+}
+
+
+class FileNotes:
+    """What is to be said about one file, once each."""
+
+    def __init__(self, path: Path, warn: Warn) -> None:
+        self.name, self.warn = printable(path.name), warn
+        self.unclosed: list[int] = []
+        self.headers: list[int] = []
+        self.bad_utf8: int | None = None
+        self.last_broken = 0
+        self.raws: dict[str, tuple[int, int]] = {}  # header -> count, first line
+
+    def place(self, line: int) -> str:
+        return f"{self.name}, line {line}"
+
+    def add(self, part: Part, line: int) -> None:
+        """line: the number of the chunk's first line."""
+        chunk = part.chunk
+        self.unclosed += [line + at for at in chunk.unclosed]
+        self.headers += [line + at for at in chunk.repeated_headers]
+        if chunk.bad_utf8 >= 0 and self.bad_utf8 is None:
+            self.bad_utf8 = line + chunk.bad_utf8
+        if chunk.broken:
+            self.last_broken = line + chunk.broken[-1][1]
+        for key, raw in part.raws.items():
+            count, first = self.raws.get(key, (0, line + part.raw_lines[key]))
+            self.raws[key] = count + len(raw.rows), first
+
+    def finish(self, last_line: int, ends_with_newline: bool) -> None:
+        if self.bad_utf8 is not None:
+            what = "bytes that are not UTF-8, each replaced by U+FFFD; save the file as UTF-8"
+            self.warn(f"{self.place(self.bad_utf8)}: {what}", True)
+        if self.unclosed:
+            more = f" ({len(self.unclosed)} such lines)" if len(self.unclosed) > 1 else ""
+            self.warn(f"{self.place(self.unclosed[0])}: a quote is not closed{more}", True)
+        if not ends_with_newline and self.last_broken == last_line:
+            self.warn(f"{self.place(last_line)}: the file ends inside this row", True)
+        if self.headers:
+            what = f"the header stands again among the rows ({len(self.headers)} times), left out"
+            self.warn(f"{self.place(self.headers[0])}: {what}", False)
+        for key, (count, first) in self.raws.items():
+            what = f"{count} cells of another type than `{printable(key, 60)}` has, kept as text"
+            self.warn(f"{self.place(first)}: {what}", False)
+
+
+class RowJoin:
+    """Collects parts; `finish` gives the rows."""
+
+    def __init__(self, strings: StringPool, tally: Tally, warn: Warn) -> None:
+        self.strings, self.tally, self.warn = strings, tally, warn
+        self.rows = 0
+        self.ts: list[Int64] = []
+        self.dur: list[Int64] = []
+        self.kinds: dict[str, str] = {}  # key -> int, text or float, in the order of the first file's columns
+        self.values: dict[str, list[npt.NDArray[Any]]] = {}
+        self.covered: dict[str, int] = {}  # key -> rows that its arrays cover so far
+        self.raws: dict[str, list[tuple[Int64, Int32]]] = {}
+        self.early: list[str] = []  # places of rows that start before 2000, the first of each part
+        self.has_epoch = False
+
+    def add(self, part: Part, notes: FileNotes, line: int) -> None:
+        """line: the number of the part's first line in its file."""
+        self.tally.read += part.chunk.rows + len(part.chunk.broken)
+        for reason, count, at in part.drops:
+            self.tally.drop(reason, count, notes.place(line + at))
+        if part.early_line >= 0:
+            self.early.append(notes.place(line + part.early_line))
+        notes.add(part, line)
+        self.ts.append(part.ts)
+        self.dur.append(part.dur)
+        for key, column in part.columns.items():
+            if isinstance(column, tuple):
+                indices, values = column
+                self._append(key, "text", self.strings.add_all(values)[indices] if values else indices)
+            else:
+                self._append(key, "float" if column.dtype == np.float64 else "int", column)
+        for key, raw in part.raws.items():
+            self.raws.setdefault(key, []).append((raw.rows + self.rows, self.strings.add_all(raw.texts)))
+        self.rows += len(part.ts)
+
+    def _append(self, key: str, kind: str, array: npt.NDArray[Any]) -> None:
+        """A column that a file before did not have is absent there."""
+        arrays = self.values.setdefault(key, [])
+        self.kinds.setdefault(key, kind)
+        self._cover(key)
+        arrays.append(array)
+        self.covered[key] = self.rows + len(array)
+
+    def _cover(self, key: str) -> None:
+        if missing := self.rows - self.covered.get(key, 0):
+            kind, value = _ABSENT[self.kinds[key]]
+            self.values[key].append(np.full(missing, value, kind))
+            self.covered[key] = self.rows
+
+    def finish(self) -> KernelRows:
+        """The joined rows. The collected parts are freed on the way."""
+        ts, keep = self._epoch(_joined(self.ts, np.int64))
+        dur = _joined(self.dur, np.int64)
+        dur = dur if keep is None else dur[keep]
+        found: dict[str, npt.NDArray[Any]] = {}
+        for key in self.kinds:
+            self._cover(key)
+            array = _joined(self.values.pop(key), np.int32)
+            found[key] = array if keep is None else array[keep]
+        n = len(ts)
+        nothing, no_text = np.full(n, NULL, np.int32), np.zeros(n, np.int32)
+        name = self._names(found, no_text)
+        core = found.get("accelerator_core", no_text)
+        communication = np.isin(core, [self.strings.find(text) for text in columns.COMMUNICATION_CORES])
+        rows = KernelRows(
+            ts=ts,
+            dur=dur,
+            name=name,
+            device_id=found.get(columns.DEVICE, nothing),
+            stream_id=found.get(columns.STREAM, nothing),
+            task_id=found.get(columns.TASK, nothing),
+            model_id=found.get(columns.MODEL, nothing),
+            op_type=found.get("op_type", no_text),
+            op_state=found.get("op_state", no_text),
+            accelerator_core=core,
+            input_shapes=found.get("input_shapes", no_text),
+            wait_ns=found[columns.WAIT] if columns.WAIT in found else np.full(n, NULL, np.int64),
+            communication=communication,
+        )
+        rows.columns = self._arguments(found, keep)
+        self._count_duplicates(rows)
+        return rows
+
+    def _epoch(self, ts: Int64) -> tuple[Int64, Bool | None]:
+        """Drops starts before 2000 among epoch starts; a table whose starts are all small is relative and legal."""
+        if not self.early or not len(ts) or ts.max() < EPOCH_2000_NS:
+            return ts, None
+        keep = ts >= EPOCH_2000_NS
+        self.tally.drop("start out of range", len(ts) - int(keep.sum()), self.early[0])
+        return ts[keep], keep
+
+    def _names(self, found: dict[str, npt.NDArray[Any]], no_text: Int32) -> Int32:
+        name = found.get(columns.NAME, no_text)
+        for key in _NAME_FALLBACKS:
+            if name.all() or key not in found:
+                continue
+            name = np.where(name == NO_TEXT, found[key], name)
+        return name if name.all() else np.where(name == NO_TEXT, np.int32(self.strings.add("N/A")), name)
+
+    def _arguments(self, found: dict[str, npt.NDArray[Any]], keep: Bool | None) -> list[Column]:
+        out = []
+        for key, array in found.items():
+            if key not in _NO_ARGUMENTS:
+                kind = self.kinds[key]
+                absent = np.isnan(array) if kind == "float" else array == (NO_TEXT if kind == "text" else NULL)
+                if not absent.all():
+                    valid = ~absent if absent.any() else None
+                    out.append(
+                        Column(key, "float" if kind == "float" else "text" if kind == "text" else "int", array, valid)
+                    )
+        for key, parts in self.raws.items():
+            array = np.zeros(self.rows, np.int32)
+            for rows, ids in parts:
+                array[rows] = ids
+            array = array if keep is None else array[keep]
+            if array.any():
+                out.append(Column(f"{key}_raw", "text", array, array != NO_TEXT))
+        return out
+
+    def _count_duplicates(self, rows: KernelRows) -> None:
+        """Identical rows are kept, and counted in a warning: files joined twice look like that."""
+        ts = rows.ts
+        order = np.arange(len(ts)) if len(ts) < 2 or (np.diff(ts) >= 0).all() else np.argsort(ts, kind="stable")
+        same = np.diff(ts[order]) == 0
+        if not same.any():
+            return
+        tied = np.zeros(len(ts), np.bool_)
+        tied[1:] |= same
+        tied[:-1] |= same
+        some = order[tied]
+        keys = [c.values[some] for c in rows.columns if c.kind != "float"]
+        keys += [rows.device_id[some], rows.stream_id[some], rows.name[some], rows.dur[some], ts[some]]
+        sorted_rows = np.lexsort(keys)
+        equal = np.ones(len(some) - 1, np.bool_)
+        for values in keys:
+            equal &= np.diff(values[sorted_rows]) == 0
+        if count := int(equal.sum()):
+            self.warn(f"{count} rows repeat another row in every cell that is read; all are kept", False)
+
+
+def _joined(arrays: list[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    if not arrays:
+        return np.empty(0, dtype)
+    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    arrays.clear()
+    return joined

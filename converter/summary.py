@@ -1,0 +1,87 @@
+"""What a conversion says of itself: the `--summary` JSON and the lines on stderr. Contract: design.md, Commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.errors import printable
+from schemas.timeline import Timeline
+
+
+@dataclass
+class Summary:
+    """One trace. annotators: name -> {"slices": count, "skipped": reason or None}."""
+
+    output: str
+    bytes: int = 0
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    annotators: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    lost: bool = False  # something was dropped or unplaced
+    damaged: bool = False  # an input was
+    failed_side_inputs: list[str] = field(default_factory=list)  # --dspark files that failed: exit 1, the trace is there
+
+    @property
+    def strict_failure(self) -> bool:
+        return self.lost or self.damaged or bool(self.refused)
+
+    def add_rank(self, timeline: Timeline) -> None:
+        tally = timeline.tally
+        window = timeline.window
+        self.ranks.append(
+            {
+                "rank": timeline.rank,
+                "source": timeline.source,
+                "slices": tally.slices.as_dict(),
+                "flows": tally.flows.as_dict(),
+                "counters": tally.counters.as_dict(),
+                "window_ns": list(window) if window else None,
+                "clock": dict(timeline.clock.__dict__),
+            }
+        )
+        self.warnings += timeline.warnings
+        self.damaged |= timeline.damaged
+        for what in ("slices", "flows", "counters"):
+            if getattr(tally, what).dropped:
+                self.lost = True
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "output": self.output,
+            "bytes": self.bytes,
+            "ranks": self.ranks,
+            "annotators": self.annotators,
+            "warnings": self.warnings,
+            "refused": self.refused,
+        }
+
+    def losses(self) -> list[str]:
+        """A line per rank, kind and reason: how many, and where the first one is."""
+        lines = []
+        for rank in self.ranks:
+            for what in ("slices", "flows", "counters"):
+                tally = rank[what]
+                for reason, count in tally["dropped"].items():
+                    place = tally.get("first", {}).get(reason)
+                    where = f" (first: {printable(place)})" if place else ""
+                    kind = what[:-1] if count == 1 else what
+                    lines.append(f"rank {rank['rank']}: {count:,} {kind} dropped: {reason}{where}")
+        return lines
+
+    def headline(self) -> str:
+        """One line: what was written, and whether anything is missing."""
+
+        def total(what: str) -> int:
+            return sum(r[what]["written"] for r in self.ranks)
+
+        ranks = "1 rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
+        derived = sum(a["slices"] for a in self.annotators.values())
+        text = (
+            f"{printable(self.output)}: {ranks}, {total('slices'):,} slices, {total('flows'):,} flows, "
+            f"{total('counters'):,} counter samples"
+        )
+        if derived:
+            text += f", {derived:,} derived slices"
+        return text + f"; {self.bytes / 1e6:,.1f} MB"

@@ -1,0 +1,52 @@
+"""Times whole processes: start-up included, the system's own accounting, several runs in turn."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Run:
+    wall_s: float
+    cpu_s: float
+    rss_mb: float
+
+
+def once(argv: Sequence[str]) -> Run:
+    """One fresh process; raises where it fails."""
+    began = time.perf_counter()
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    text = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(argv)} failed:\n{text.decode(errors='replace')}")
+    return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def in_turn(ours: Sequence[str], theirs: Sequence[str], runs: int) -> tuple[Run, Run, float]:
+    """Medians of both, and the median of the wall ratio pair by pair: A B A B, so that a drifting machine hits both."""
+    once(theirs), once(ours)
+    pairs = [(once(ours), once(theirs)) for _ in range(runs)]
+    ratio = statistics.median(a.wall_s / b.wall_s for a, b in pairs)
+    return _median([a for a, _ in pairs]), _median([b for _, b in pairs]), ratio
+
+
+def median_of(argv: Sequence[str], runs: int) -> Run:
+    return _median([once(argv) for _ in range(runs)])
+
+
+def _median(runs: list[Run]) -> Run:
+    return Run(*(statistics.median(getattr(r, k) for r in runs) for k in ("wall_s", "cpu_s", "rss_mb")))
+
+
+def python(code: str, *args: str) -> list[str]:
+    return [sys.executable, "-c", code, *args]
