@@ -8,9 +8,11 @@ None of these is its cause. The task after a gap may carry a long recorded wait:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from annotators import intervals
 from annotators.annotation import Annotation
@@ -45,8 +47,9 @@ BUSY_STREAMS = "How many streams (a communication group counts as one) have a re
 GAP_SHARE = "Share of each 10 ms that no recorded task covers; the last one may be shorter. Not a share to be won."
 GAP_SHARE_STEP = "Share of each step's span that no recorded task covers. Not a share to be won."
 
+Float64 = npt.NDArray[np.float64]
+
 SHARE_PERIOD_NS = 10_000_000
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass
@@ -95,7 +98,7 @@ def _at(places: Int64, times: Int64) -> tuple[Int64, Int64]:
 
 def _take_first(into: Int64, group: Int64, row: Int64) -> None:
     """into[g] = the first row of each group; groups are sorted."""
-    first = np.append(True, group[1:] != group[:-1])[: len(group)]
+    first = _differs_from_last(group)
     into[group[first]] = row[first]
 
 
@@ -156,14 +159,18 @@ def gap_names(dur: Int64, strings: StringPool) -> Int32:
 
 def busy_streams(tasks: Tasks, window: tuple[int, int]) -> intervals.Spans:
     """(ts, count) at each change, inside the window."""
-    order = np.argsort(tasks.track.astype(np.uint16) if tasks.track.max(initial=0) < 1 << 16 else tasks.track, kind="stable")
+    order = np.argsort(
+        tasks.track.astype(np.uint16) if tasks.track.max(initial=0) < 1 << 16 else tasks.track, kind="stable"
+    )
     start, end = intervals.clipped(tasks.ts[order], tasks.end[order], window)
     bounds = np.flatnonzero(np.diff(tasks.track[order], prepend=-1, append=-1))
-    sets = [intervals.merged(start[a:b], end[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    sets = [intervals.merged(start[a:b], end[a:b]) for a, b in pairwise(bounds)]
     return intervals.count_over_time(sets)
 
 
-def gap_share(busy: intervals.Spans, window: tuple[int, int], period_ns: int = SHARE_PERIOD_NS) -> tuple[Int64, Any]:
+def gap_share(
+    busy: intervals.Spans, window: tuple[int, int], period_ns: int = SHARE_PERIOD_NS
+) -> tuple[Int64, Float64]:
     """(ts, percent): of each period from the window's start, where it differs from the period before.
 
     Only periods in which a busy interval begins or ends, and the one after each, are looked at: a window of years
@@ -173,25 +180,28 @@ def gap_share(busy: intervals.Spans, window: tuple[int, int], period_ns: int = S
     if high <= low:
         return np.empty(0, np.int64), np.empty(0)
     start, end = intervals.clipped(*busy, window)
-    edges = np.unique(np.concatenate([_without_repeats((side - low) // period_ns) for side in (start, end)]))
+    sides = [(side - low) // period_ns for side in (start, end)]
+    edges = np.unique(np.concatenate([side[_differs_from_last(side)] for side in sides]))  # sorted: cheap
     last = (high - low - 1) // period_ns
     period = np.unique(np.concatenate((edges, edges + 1, [0, last])))
     period = period[period <= last]
     begin = low + period * period_ns
     stop = low + np.minimum((period + 1) * period_ns, high - low)
-    percent = 100 * (1 - intervals.covered_within(busy, begin, stop) / (stop - begin))
-    differs = np.append(True, percent[1:] != percent[:-1])
+    percent = _gap_percent(busy, begin, stop - begin)
+    differs = _differs_from_last(percent)
     return begin[differs], percent[differs]
 
 
-def _without_repeats(values: Int64) -> Int64:
-    """Sorted values, each once."""
-    return values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+def _gap_percent(busy: intervals.Spans, begin: Int64, dur: Int64) -> Float64:
+    return np.asarray(100 * (1 - intervals.covered_within(busy, begin, begin + dur) / dur), np.float64)
 
 
-def annotate(
-    timeline: Timeline, links: Any = None, steps: Any = None, wrapper: WrapperTest = is_wrapper
-) -> Annotation:
+def _differs_from_last(values: Int64 | Float64) -> Bool:
+    """bool[n]: the first row, and each that differs from the one before."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
+
+
+def annotate(timeline: Timeline, links: Any = None, steps: Any = None, wrapper: WrapperTest = is_wrapper) -> Annotation:
     """The track `Gaps`, the counters `Busy streams` and `Gap share`, and the fact `times` (`npu_rank_times`).
 
     links: None, or an object whose `launch` is int64[tasks], the host row that submitted each task (NULL: none).
@@ -214,16 +224,8 @@ def annotate(
     columns += _known_columns(strings, host, cover.host, cover.ratio, launch)
     layer.add_slices(track, start, end - start, gap_names(end - start, strings), "npu.gap", columns)
     _counters(layer, tasks, busy, timeline.window, steps)
-    facts, warnings = _times(timeline)
-    return Annotation(layer, {"gaps": gaps, "gap_ends": ends, "busy": busy}, facts=facts, warnings=warnings)
-
-
-def _times(timeline: Timeline) -> tuple[dict[str, Any], list[str]]:
-    """The fact `times`. Absent: a ratio without a window, and a sum that no int64 holds (said in a warning)."""
-    times = {k: v for k, v in npu_rank_times(timeline).as_dict().items() if v is not None}
-    beyond = [k for k, v in times.items() if v > _INT64_MAX]
-    warnings = [f"{k} of rank {timeline.rank} exceeds 64 bits and is left out of the trace" for k in beyond[:1]]
-    return {"times": {k: v for k, v in times.items() if k not in beyond}}, warnings
+    facts = {"times": npu_rank_times(timeline).as_facts()}
+    return Annotation(layer, {"gaps": gaps, "gap_ends": ends, "busy": busy}, facts=facts)
 
 
 def _linked(launch: Int64, tasks: Tasks, rows: Int64) -> Int64:
@@ -275,6 +277,8 @@ def _counters(layer: Layer, tasks: Tasks, busy: intervals.Spans, window: tuple[i
         begin, dur = np.asarray(steps.ts, np.int64), np.asarray(steps.dur, np.int64)
         some = dur > 0
         begin, dur = begin[some], dur[some]
-        percent = 100 * (1 - intervals.covered_within(busy, begin, begin + dur) / dur)
-        per_step = layer.track("Gap share per step", Kind.COUNTER, order=72, unit="%", description=GAP_SHARE_STEP, **fields)
+        percent = _gap_percent(busy, begin, dur)
+        per_step = layer.track(
+            "Gap share per step", Kind.COUNTER, order=72, unit="%", description=GAP_SHARE_STEP, **fields
+        )
         layer.add_samples(per_step, begin, percent)

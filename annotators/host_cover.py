@@ -42,9 +42,7 @@ class HostCover:
     self_ns: Int64
 
 
-def host_cover(
-    gaps: Spans, host: HostSlices, strings: StringPool, wrapper: WrapperTest = is_wrapper
-) -> HostCover:
+def host_cover(gaps: Spans, host: HostSlices, strings: StringPool, wrapper: WrapperTest = is_wrapper) -> HostCover:
     """The host slice with the largest self time inside each gap.
 
     gaps: sorted and disjoint, int64[k] ns. Ties: the shorter slice, then the earlier, then the first in the input.
@@ -79,8 +77,9 @@ def _wrapped(host: HostSlices, strings: StringPool, wrapper: WrapperTest) -> Boo
     """bool[n]: host slices that the question leaves out. Each distinct name is tested once."""
     used = np.flatnonzero(np.bincount(host.name, minlength=len(strings)))
     wraps = np.zeros(len(strings), np.bool_)
-    wraps[used] = wrapper([strings[i] for i in used])
-    return wraps[host.name] | (host.source == Host.PYTHON)
+    wraps[used] = wrapper([strings[i] for i in used.tolist()])
+    left_out: Bool = wraps[host.name] | (host.source == Host.PYTHON)
+    return left_out
 
 
 def _ending_in_gaps(start: Int64, end: Int64, host: HostSlices, left_out: Bool) -> tuple[Int64, Int64]:

@@ -24,6 +24,8 @@ IDEALISATION = (
     "output unchanged), not a forecast and not an upper bound"
 )
 
+INT64_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True)
 class RankTimes:
@@ -40,6 +42,10 @@ class RankTimes:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def as_facts(self) -> dict[str, Any]:
+        """The same for a trace: absent are a ratio without a window and a sum that no int64 holds."""
+        return {k: v for k, v in asdict(self).items() if v is not None and v <= INT64_MAX}
 
 
 def exact_sum(values: IntArray) -> int:

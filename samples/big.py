@@ -29,7 +29,13 @@ OPS = (
     ("aclnnSwiGlu_SwiGlu_SwiGlu", "SwiGlu", "AI_VECTOR_CORE", "DT_BF16", "ND"),
     ("trans_TransData_0", "TransData", "AI_VECTOR_CORE", "FLOAT", "NCHW"),
     ("MoeDistributeDispatchV2", "MoeDistributeDispatchV2", "MIX_AIV", "DT_BF16;INT32", "ND;ND"),
-    ("_fused_correct_drafts_and_bonus_kernel", "_fused_correct_drafts_and_bonus_kernel", "AI_VECTOR_CORE", "INT64", "ND"),
+    (
+        "_fused_correct_drafts_and_bonus_kernel",
+        "_fused_correct_drafts_and_bonus_kernel",
+        "AI_VECTOR_CORE",
+        "INT64",
+        "ND",
+    ),
 )
 
 
@@ -44,18 +50,18 @@ def write_big(folder: Path, *, rows: int = 0, megabytes: int = 0, seed: int = 1)
 
 
 def big_csv(path: Path, rows: int, seed: int = 1) -> Path:
-    """kernel_details.csv of `rows` rows, sorted by start. Four of five rows follow one another on a stream;
-    the rest overlap (parallel streams, and now and then a sub-task inside another one on one stream)."""
+    """kernel_details.csv of `rows` rows, sorted by start. Runs of five tasks on one stream, each run overlapping
+    the end of the one before on another stream; one in a hundred overlaps on its own stream, as FFTS sub-tasks do."""
     rng = np.random.default_rng(seed)
     heads, tails = [], []
-    for variant in range(320):
-        name, kind, core, dtypes, formats = OPS[variant % len(OPS)]
-        n, k = 8 + variant, 512 * (1 + variant % 14)
+    for shape in range(320):
+        name, kind, core, dtypes, formats = OPS[shape % len(OPS)]
+        n, k = 8 + shape, 512 * (1 + shape % 14)
         inputs = f"{n},{k};{k},{n}" if ";" in dtypes else f"{n},{k}"
-        heads.append(f"{name},{kind},{'static' if variant % 3 else 'dynamic'},{core},")
+        heads.append(f"{name},{kind},{'static' if shape % 3 else 'dynamic'},{core},")
         out = dtypes.split(";")[0]
         context = "0" if core.startswith("MIX") else "N/A"
-        tails.append(f',{20 + variant % 21},0,NO,"""{inputs}""",{dtypes},{formats},"""{n},{n}""",{out},ND,{context}\r\n')
+        tails.append(f',{20 + shape % 21},0,NO,"""{inputs}""",{dtypes},{formats},"""{n},{n}""",{out},ND,{context}\r\n')
     at = START_NS
     task = 0
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -63,20 +69,21 @@ def big_csv(path: Path, rows: int, seed: int = 1) -> Path:
         for first in range(0, rows, CHUNK):
             n = min(CHUNK, rows - first)
             dur = (rng.gamma(2.0, 6_000.0, n) + 900).astype(np.int64)
-            # the next start: mostly right after this task, sometimes before its end
-            step = np.where(rng.random(n) < 0.2, dur * rng.random(n), dur + rng.exponential(1_500.0, n)).astype(np.int64)
-            start = at + np.concatenate(([0], np.cumsum(step)[:-1]))
+            # a task begins before the one before it has ended where the stream changes, and rarely on one stream
+            leaves = rng.random(n) < 0.2
+            early = leaves | (rng.random(n) < 0.01)
+            step = np.where(early, dur * rng.random(n), dur + rng.exponential(1_500.0, n)).astype(np.int64)
+            start = np.concatenate(([0], np.cumsum(step)[:-1])) + at
             at = int(start[-1] + step[-1])
-            wait = np.maximum(step - dur, 0)
-            # runs of about 25 tasks on one stream
-            stream = (np.cumsum(rng.random(n) < 0.04) + first) % STREAMS + 2
+            wait = np.concatenate(([0], np.maximum(step - dur, 0)[:-1]))
+            stream = (np.cumsum(leaves) - leaves.astype(np.int64) + first) % STREAMS + 2
             model = np.where(stream % 2 == 0, 47, 4294967295)
-            variant = rng.integers(0, 320, n)
+            variant = rng.integers(0, 320, size=n, dtype=np.int64)
             lines = [
                 f"50,{m},{(task + i) % 65536},{s},{heads[v]}{t // 1000}.{t % 1000:03d}\t,{d / 1000},{w / 1000},".replace(",0.0,", ",0,")[:-1]
                 + tails[v]
                 for i, (m, s, v, t, d, w) in enumerate(
-                    zip(model.tolist(), stream.tolist(), variant.tolist(), start.tolist(), dur.tolist(), wait.tolist(), strict=True)
+                    zip(*(np.asarray(c).tolist() for c in (model, stream, variant, start, dur, wait)), strict=True)
                 )
             ]  # fmt: skip
             task += n
@@ -99,8 +106,8 @@ def big_json(path: Path, megabytes: int, seed: int = 1) -> Path:
         while written < target:
             written += file.write(text)
             parts = []
-            durs = (rng.gamma(2.0, 6_000.0, 1000) + 900).astype(np.int64).tolist()
-            shapes = rng.integers(1, 300, 1000).tolist()
+            durs = (rng.gamma(2.0, 6_000.0, 100) + 900).astype(np.int64).tolist()
+            shapes = rng.integers(1, 300, 100).tolist()
             for dur, shape in zip(durs, shapes, strict=True):
                 number += 1
                 op = OPS[number % len(OPS)][0]
@@ -120,12 +127,21 @@ def _metadata(python: int, acl: int, cann: int, hardware: int, hbm: int) -> list
     for pid, tid in ((python, python), (python, acl), (cann, acl)):
         out.append(f'{{"ph":"M","name":"thread_name","pid":{pid},"tid":{tid},"args":{{"name":"Thread {tid}"}}}}')
     for stream in range(2, 2 + STREAMS):
-        out.append(f'{{"ph":"M","name":"thread_name","pid":{hardware},"tid":{stream},"args":{{"name":"Stream {stream}"}}}}')
+        out.append(
+            f'{{"ph":"M","name":"thread_name","pid":{hardware},"tid":{stream},"args":{{"name":"Stream {stream}"}}}}'
+        )
     return out
 
 
 def _unit(
-    number: int, at: int, dur: int, shape: int, op: str, stream: int, names: list[str], pids: tuple[int, int, int, int, int]
+    number: int,
+    at: int,
+    dur: int,
+    shape: int,
+    op: str,
+    stream: int,
+    names: list[str],
+    pids: tuple[int, int, int, int, int],
 ) -> str:
     """22 events of one kernel: frames, ops, queue, CANN, task, arrows, a counter sample."""
     python, acl, cann, hardware, hbm = pids
@@ -137,7 +153,7 @@ def _unit(
             f'{{"ph": "X", "name": "{name}", {main}, "ts": "{_us(at + depth * 900)}", "dur": {(80_000 - depth * 2000) / 1000}, '
             f'"cat": "python_function", "args": {{"Python id": {number * 6 + depth}, "Python parent id": {number * 6 + depth - 1}}}}}'
         )
-    for depth, name in enumerate(("aten::linear", "aten::matmul", "aten::mm", op.split("_")[0])):
+    for depth, name in enumerate(("aten::linear", "aten::matmul", "aten::mm", op.split("_", maxsplit=1)[0])):
         out.append(
             f'{{"ph": "X", "name": "{name}", {main}, "ts": "{_us(at + 6000 + depth * 1500)}", "dur": {(60_000 - depth * 3500) / 1000}, '
             f'"cat": "cpu_op", "args": {{"Sequence number": {number if depth == 2 else -1}, "Fwd thread id": 0, '
@@ -145,23 +161,44 @@ def _unit(
         )
     connection, kernel = 1000 + 2 * number, at + 70_123
     queue = "async_task_queue"
-    out.append(f'{{"ph": "X", "name": "Enqueue", {main}, "ts": "{_us(at + 20_000)}", "dur": 3.1, "cat": "enqueue", "args": {{"correlation_id": {number}}}}}')
-    out.append(f'{{"ph": "X", "name": "Dequeue@{op}", "pid": {python}, "tid": {acl}, "ts": "{_us(at + 30_000)}", "dur": 22.75, "cat": "dequeue", "args": {{"correlation_id": {number}}}}}')
-    out.append(f'{{"ph": "s", "bp": "e", "name": "enqueue_to_dequeue", "id": {number}, {main}, "ts": "{_us(at + 20_000)}", "cat": "{queue}"}}')
-    out.append(f'{{"ph": "f", "bp": "e", "name": "enqueue_to_dequeue", "id": {number}, "pid": {python}, "tid": {acl}, "ts": "{_us(at + 30_000)}", "cat": "{queue}"}}')
-    out.append(f'{{"ph": "s", "bp": "e", "name": "torch_to_npu", "id": {kernel}, {main}, "ts": "{_us(at + 10_500)}", "cat": "async_npu"}}')
-    out.append(f'{{"ph": "f", "bp": "e", "name": "torch_to_npu", "id": {kernel}, "pid": {hardware}, "tid": {stream}, "ts": "{_us(kernel)}", "cat": "async_npu"}}')
-    for offset, name, level, item in ((32_000, "AscendCL@aclrtLaunchKernelWithHostArgs", "acl", "0"), (40_000, "Node@launch", "node", op)):
+    out.append(
+        f'{{"ph": "X", "name": "Enqueue", {main}, "ts": "{_us(at + 20_000)}", "dur": 3.1, "cat": "enqueue", "args": {{"correlation_id": {number}}}}}'
+    )
+    out.append(
+        f'{{"ph": "X", "name": "Dequeue@{op}", "pid": {python}, "tid": {acl}, "ts": "{_us(at + 30_000)}", "dur": 22.75, "cat": "dequeue", "args": {{"correlation_id": {number}}}}}'
+    )
+    out.append(
+        f'{{"ph": "s", "bp": "e", "name": "enqueue_to_dequeue", "id": {number}, {main}, "ts": "{_us(at + 20_000)}", "cat": "{queue}"}}'
+    )
+    out.append(
+        f'{{"ph": "f", "bp": "e", "name": "enqueue_to_dequeue", "id": {number}, "pid": {python}, "tid": {acl}, "ts": "{_us(at + 30_000)}", "cat": "{queue}"}}'
+    )
+    out.append(
+        f'{{"ph": "s", "bp": "e", "name": "torch_to_npu", "id": {kernel}, {main}, "ts": "{_us(at + 10_500)}", "cat": "async_npu"}}'
+    )
+    out.append(
+        f'{{"ph": "f", "bp": "e", "name": "torch_to_npu", "id": {kernel}, "pid": {hardware}, "tid": {stream}, "ts": "{_us(kernel)}", "cat": "async_npu"}}'
+    )
+    for offset, name, level, item in (
+        (32_000, "AscendCL@aclrtLaunchKernelWithHostArgs", "acl", "0"),
+        (40_000, "Node@launch", "node", op),
+    ):
         out.append(
             f'{{"name": "{name}", "pid": {cann}, "tid": {acl}, "ts": "{_us(at + offset)}", "dur": 6.25, "args": {{"Thread Id": {acl}, '
             f'"Mode": "launch", "level": "{level}", "id": "0", "item_id": "{item}", "connection_id": {connection + (level == "acl")}}}, "ph": "X"}}'
         )
     flow = (stream << 64) + (number % 65536 << 48) + 4294967295
-    out.append(f'{{"name": "HostToDevice{flow}", "ph": "s", "cat": "HostToDevice", "id": "{flow}", "pid": {cann}, "tid": {acl}, "ts": "{_us(at + 42_500)}"}}')
-    out.append(f'{{"name": "HostToDevice{flow}", "ph": "f", "id": "{flow}", "ts": "{_us(kernel)}", "cat": "HostToDevice", "pid": {hardware}, "tid": {stream}, "bp": "e"}}')
+    out.append(
+        f'{{"name": "HostToDevice{flow}", "ph": "s", "cat": "HostToDevice", "id": "{flow}", "pid": {cann}, "tid": {acl}, "ts": "{_us(at + 42_500)}"}}'
+    )
+    out.append(
+        f'{{"name": "HostToDevice{flow}", "ph": "f", "id": "{flow}", "ts": "{_us(kernel)}", "cat": "HostToDevice", "pid": {hardware}, "tid": {stream}, "bp": "e"}}'
+    )
     out.append(
         f'{{"name": "{op}", "pid": {hardware}, "tid": {stream}, "ts": "{_us(kernel)}", "dur": {dur / 1000}, "args": {{"Model Id": 4294967295, '
         f'"Task Type": "AI_CORE", "Physic Stream Id": {stream}, "Task Id": {number % 65536}, "Batch Id": 0, "Subtask Id": 4294967295, "connection_id": {connection}}}, "ph": "X"}}'
     )
-    out.append(f'{{"name": "HBM 0/Read", "ts": "{_us(at)}", "pid": {hbm}, "tid": 0, "args": {{"Read(MB/s)": {dur / 100}}}, "ph": "C"}}')
+    out.append(
+        f'{{"name": "HBM 0/Read", "ts": "{_us(at)}", "pid": {hbm}, "tid": 0, "args": {{"Read(MB/s)": {dur / 100}}}, "ph": "C"}}'
+    )
     return ",".join(out)

@@ -32,6 +32,7 @@ class Config:
     components: tuple[str, ...] = COMPONENTS
     prefill_before: tuple[int, ...] = ()  # decode steps of the window (0-based) that a prefill precedes
     idle_before: tuple[int, ...] = ()  # ... that an idle forward precedes
+    dp_idle: tuple[tuple[int, int], ...] = ()  # (rank, decode step of the window): idle while the others decode
     attention_tp: int = 1  # ranks of one attention-TP group share a batch and one record list
 
     # The host
@@ -42,6 +43,8 @@ class Config:
     duration_s: float = 0.0  # > 0: steps are spread evenly over this time (for drift)
     old_span_names: bool = False  # both forwards are step[TARGET_VERIFY ...]
     detailed_annotations: bool = True
+    g_sk_width: bool = True  # g_sk counts the verify width of each request, as the NPU path does
+    with_stack: bool = False  # a few python_function frames around the spans
     late_start: tuple[int, ...] = ()  # decode steps by which the profile of each rank starts later
     spans: bool = True  # False: a profile without record_function ranges
 
@@ -74,6 +77,7 @@ class Config:
     # The export
     trace: bool = True  # trace_view.json; False: CSV only
     level0: bool = False
+    sub_ns: bool = True  # `dur` of device slices in the trace has digits below a nanosecond
     block_num: bool = True  # K4 header (Block Num); False: K3 (Block Dim)
     extra: dict[str, str] = field(default_factory=dict)  # ENV_VARIABLES of profiler_metadata.json
 
@@ -89,6 +93,11 @@ class Config:
     @property
     def one_host(self) -> bool:
         return not any(self.offsets_ms) and not any(self.drift_ppm) if self.same_host is None else self.same_host
+
+    @staticmethod
+    def device(rank: int) -> int:
+        """The device of a rank: 16 per host."""
+        return rank % 16
 
     def offset_ns(self, rank: int) -> int:
         return round(self.offsets_ms[rank] * 1_000_000) if rank < len(self.offsets_ms) else 0
@@ -110,6 +119,8 @@ class Config:
             raise UsageError(f"mode is static or compact, not {self.mode}")
         if self.folded and (self.recv_hook or not self.graphs or self.attention_tp > 1):
             raise UsageError("a folded tail needs a graph, no recv_hook and an attention TP of 1")
+        if self.dp_idle and self.attention_tp > 1:
+            raise UsageError("dp_idle needs an attention TP of 1")
         if self.start_step and self.idle_before + self.prefill_before:
             raise UsageError("start_step counts decode steps here: leave prefill and idle steps out")
         if unknown := set(self.components) - set(COMPONENTS):

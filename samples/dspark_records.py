@@ -63,15 +63,15 @@ def record(capture: Capture, step: Step, before: Step | None) -> Json:
 
 def records(capture: Capture) -> list[Json]:
     """The records of this rank's attention-TP group, those before and after the window included."""
-    out, before, count = [], None, 0
+    out, before = [], None
     limit = capture.config.records_before + capture.config.steps + capture.config.records_after
     for step in capture.steps:
         if step.batch.kind != "decode":
             before = None
             continue
-        if count < limit:
+        if step.batch.number < limit:
             out.append(record(capture, step, before))
-        before, count = step, count + 1
+        before = step
     return out
 
 
@@ -101,7 +101,5 @@ def server_info(captures: list[Capture]) -> Json:
         "deepep_mode": "auto",
         "speculative_algorithm": "DSPARK",
         "version": "0.5.23",
-        "internal_states": [
-            {"last_gen_throughput": 0.0, "dspark_info_record": payload(c)} for c in first_of_group
-        ],
+        "internal_states": [{"last_gen_throughput": 0.0, "dspark_info_record": payload(c)} for c in first_of_group],
     }

@@ -59,7 +59,7 @@ def kernel_details(capture: Capture) -> str:
     else:
         rows = [",".join((*IDS, *TIMES, block, f"Mix {block}", "HF32 Eligible", *SHAPES))]
     before: Task | None = None
-    device = capture.rank.rank
+    device = config.device(capture.rank.rank)
     for task in capture.tasks:
         if not task.recorded:
             continue
@@ -74,7 +74,9 @@ def kernel_details(capture: Capture) -> str:
             rows.append(f"{device},{task.name},N/A,{shown},{times},0")
         elif collective:
             cells = ",".join(["N/A"] * len(SHAPES))
-            rows.append(f"{device},{task.model_id},N/A,N/A,{task.name},{task.kernel.op_type},N/A,{core},{times},0,N/A,N/A,{cells}")
+            rows.append(
+                f"{device},{task.model_id},N/A,N/A,{task.name},{task.kernel.op_type},N/A,{core},{times},0,N/A,N/A,{cells}"
+            )
         else:
             state = "dynamic" if task.model_id == EAGER else "static"
             shapes = _filled(task.kernel.shapes, task)
@@ -139,7 +141,7 @@ def step_trace_time(capture: Capture) -> str:
         "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,"
         "Communication(Not Overlapped and Exclude Receive),Preparing"
     )
-    row = f"{capture.rank.rank},,{total['Computing']},{alone},{both},{total['Communication']},{total['Free']},{stage},0,{alone},0"
+    row = f"{capture.config.device(capture.rank.rank)},,{total['Computing']},{alone},{both},{total['Communication']},{total['Free']},{stage},0,{alone},0"
     return f"{header}\n{row}\n"
 
 

@@ -47,7 +47,7 @@ def batches_of(config: Config, group: int) -> list[Batch]:
         for kind, places in (("prefill", config.prefill_before), ("idle", config.idle_before)):
             if number in places:
                 requests = [Request(0, 0, 0, 0, 0, 0, [])] if kind == "prefill" else []
-                batches.append(Batch(kind, forward_ct, requests))
+                batches.append(Batch(kind, forward_ct, requests, -1))
                 forward_ct += 1
         if isinstance(config.bs, tuple):
             bs = config.bs[(number + config.records_before) % len(config.bs)]
@@ -67,7 +67,10 @@ def batches_of(config: Config, group: int) -> list[Batch]:
             drafts = [rng.randrange(129_280) for _ in range(config.gamma)]
             requests.append(Request(item[0], item[1], correct + 1, correct, width, rng.randrange(129_280), drafts))
             item[1] += correct + 1
-        batches.append(Batch("decode", forward_ct, requests))
+        if (group, number) in config.dp_idle:
+            batches.append(Batch("dp_idle", forward_ct, [], number + config.records_before))
+        else:
+            batches.append(Batch("decode", forward_ct, requests, number + config.records_before))
         forward_ct += 1
     return batches
 
@@ -85,10 +88,10 @@ def simulate(config: Config) -> list[Capture]:
 
 def _capture(config: Config, rank: Rank, steps: list[Step]) -> Capture:
     """Cuts the window and moves every time to the rank's exported clock."""
-    decodes = [i for i, s in enumerate(steps) if s.batch.kind == "decode"]
+    decodes = [i for i, s in enumerate(steps) if s.batch.number >= 0]
     late = config.late_start[rank.rank] if rank.rank < len(config.late_start) else 0
     first = decodes[config.records_before + late]
-    while first and steps[first - 1].batch.kind != "decode" and not config.start_step:
+    while first and steps[first - 1].batch.number < 0 and not config.start_step:
         first -= 1  # a prefill or idle forward in front of the first decode is part of the window
     last = decodes[config.records_before + config.steps - 1]
     if config.start_step:

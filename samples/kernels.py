@@ -27,7 +27,14 @@ def _aclnn(api: str, op_type: str, op: str, us: float, shapes: str = "{bs}", dty
 def _matmul(us: float, k: int, n: int) -> Kernel:
     shapes = f"{{n}},{k};{k},{n}"
     return Kernel(
-        "aclnnMatmul_MatMulV3Common_MatMulV3", "MatMulV3", "AI_CORE", us, shapes, "DT_BF16;DT_BF16", f"{{n}},{n}", "aten::mm"
+        "aclnnMatmul_MatMulV3Common_MatMulV3",
+        "MatMulV3",
+        "AI_CORE",
+        us,
+        shapes,
+        "DT_BF16;DT_BF16",
+        f"{{n}},{n}",
+        "aten::mm",
     )
 
 

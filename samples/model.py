@@ -129,16 +129,18 @@ class Rank:
         self.t += self.ns(us)
 
     @contextmanager
-    def span(self, name: str) -> Iterator[Span]:
-        """A range on the main thread (record_function or a torch op)."""
-        span = Span("main", name, self.t, parent=self.stack[-1] if self.stack else None)
+    def span(self, name: str, cat: str = "cpu_op") -> Iterator[Span]:
+        """A range on the main thread: record_function, a torch op, or a Python frame (which launches nothing)."""
+        span = Span("main", name, self.t, cat=cat, parent=self.stack[-1] if self.stack else None)
         self.spans.append(span)
-        self.stack.append(span)
+        if cat == "cpu_op":
+            self.stack.append(span)
         self.t += self.ns(1.2)
         yield span
         self.t += self.ns(0.8)
         span.end = self.t
-        self.stack.pop()
+        if cat == "cpu_op":
+            self.stack.pop()
 
     def cann(self, thread: str, name: str, start: int, end: int, item: str = "0") -> Span:
         self.connection += 1
@@ -221,7 +223,9 @@ class Rank:
         self.work(2.5)
         return task
 
-    def other(self, call: Span | None, name: str, task_type: str, stream: int, us: float, size: int = 0, ready: int = 0) -> Task:
+    def other(
+        self, call: Span | None, name: str, task_type: str, stream: int, us: float, size: int = 0, ready: int = 0
+    ) -> Task:
         """A device slice that is no recorded task: a copy or an event."""
         start = self.at(stream, max(ready, call.end + self.ns(3) if call else 0))
         connection = call.id if call else 3000 + stream
@@ -244,7 +248,9 @@ class Rank:
         call = self.through_queue("record_event", "AscendCL@aclrtRecordEvent")
         return self.other(call, "EVENT_RECORD", "EVENT_RECORD_SQE", self.config.eager_stream, 0.02).end
 
-    def meet_on_device(self, name: str, us: float, call: Span | None, key: str, ready: int = 0) -> Generator[Meeting, int, Task]:
+    def meet_on_device(
+        self, name: str, us: float, call: Span | None, key: str, ready: int = 0
+    ) -> Generator[Meeting, int, Task]:
         """A kernel that waits for its peers: it ends at the release."""
         config = self.config
         stream = config.eager_stream if self.replay is None else config.graph_stream

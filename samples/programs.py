@@ -28,11 +28,15 @@ class Request:
 
 @dataclass(slots=True)
 class Batch:
-    """One forward of one attention-TP group. kind: decode, prefill, idle."""
+    """One forward of one attention-TP group. kind: decode, prefill, idle, or dp_idle (idle while others decode).
+
+    number: its place among the decode forwards of the run, -1 for prefill and idle.
+    """
 
     kind: str
     forward_ct: int
-    requests: list[Request] = field(default_factory=list)
+    requests: list[Request]
+    number: int
 
     @property
     def bs(self) -> int:
@@ -54,12 +58,12 @@ class Step:
     inside: int = 0  # a host time inside run_batch, before the draft
 
 
-def annotations(config: Config, requests: list[Request], forward_id: int) -> str:
+def work_shape(config: Config, requests: list[Request], forward_id: int) -> str:
     """The suffix of detailed_annotations: sums over the requests, with the uniform verify width."""
     if not config.detailed_annotations:
         return ""
     w = config.width
-    sk = [r.prefix + w for r in requests]
+    sk = [r.prefix + w * config.g_sk_width for r in requests]
     return f" g_sq={w * len(sk)} g_sqsq={w * w * len(sk)} g_sqsk={w * sum(sk)} g_sk={sum(sk)} forward_id={forward_id}"
 
 
@@ -92,11 +96,13 @@ def scheduler(rank: Rank, batches: list[Batch], steps: list[Step]) -> Program:
                 rank.t = yield Meeting(f"gloo {number}", rank.t + rank.ns(30), 20_000)
             rank.work(15)
         with ExitStack() as stack:
+            if config.with_stack:
+                stack.enter_context(rank.span("sglang/srt/managers/scheduler.py(2210): run_batch", "python_function"))
             step.run_batch = _optional(rank, stack, "scheduler.run_batch")
             rank.work(20)
             step.inside = rank.t
             rank.work(3)
-            yield from {"decode": decode, "prefill": prefill, "idle": idle}[batch.kind](rank, step)
+            yield from {"decode": decode, "prefill": prefill, "idle": idle, "dp_idle": dp_idle}[batch.kind](rank, step)
             with ExitStack() as inner:
                 step.result_span = _optional(rank, inner, "copy_result_to_cpu")
                 unread.append(rank.copy(8 * batch.bs, 5, to_host=True))
@@ -123,7 +129,7 @@ def decode(rank: Rank, step: Step) -> Program:
     rank.launch("clamp")  # resolve_draft_params
     rank.launch("le")
     stage = "TARGET_VERIFY" if config.old_span_names else "DRAFT"
-    suffix = annotations(config, batch.requests, 2 * batch.forward_ct + 1) if config.old_span_names else ""
+    suffix = work_shape(config, batch.requests, 2 * batch.forward_ct + 1) if config.old_span_names else ""
     with ExitStack() as stack:
         step.draft_span = _optional(rank, stack, f"step[{stage} bs={batch.bs}{suffix}]")
         rank.phase = "draft"
@@ -142,9 +148,11 @@ def decode(rank: Rank, step: Step) -> Program:
     stage = "TARGET_VERIFY" if config.old_span_names else "VERIFY"
     with ExitStack() as stack:
         step.verify_span = _optional(
-            rank, stack, f"step[{stage} bs={batch.bs}{annotations(config, batch.requests, batch.forward_ct + 7)}]"
+            rank, stack, f"step[{stage} bs={batch.bs}{work_shape(config, batch.requests, batch.forward_ct + 7)}]"
         )
         rank.phase = "verify"
+        if config.with_stack:
+            stack.enter_context(rank.span("nn.Module: DeepseekV4ForCausalLM_0", "python_function"))
         rank.launch("attn_meta")
         if config.host_delay_us and config.host_delay_rank in (-1, rank.rank):
             rank.drain_queue()
@@ -249,7 +257,9 @@ def moe_layer(rank: Rank) -> Program:
         rank.launch(name)
     yield from expert_exchange(rank, "combine")
     if beside:
-        joined = rank.other(None, "CAPTURE_WAIT", "EVENT_WAIT_SQE", last.stream, 0.02, ready=rank.free[config.side_stream])
+        joined = rank.other(
+            None, "CAPTURE_WAIT", "EVENT_WAIT_SQE", last.stream, 0.02, ready=rank.free[config.side_stream]
+        )
         rank.launch("add", ready=joined.end)
     else:
         rank.launch("add")
@@ -298,6 +308,20 @@ def prefill(rank: Rank, step: Step) -> Program:
             for name in ("norm", "qkv", "flash", "proj", "add"):
                 rank.launch(name)
             yield from rank.collective("hcom_allReduce_", "868", "world", 40)
+
+
+def dp_idle(rank: Rank, step: Step) -> Program:
+    """A rank without requests takes part in the collectives and expert exchanges of the others."""
+    config = rank.config
+    if config.plan_collective:
+        yield from rank.collective("hcom_allGather_", "868", "world", 14)
+    with ExitStack() as stack:
+        _optional(rank, stack, "step[IDLE bs=0]")
+        rank.launch("range")
+        if config.graphs and not config.recv_hook:
+            yield from replay(rank, config.verify_model_id, verify_graph(rank))
+        else:
+            yield from verify_graph(rank)
 
 
 def idle(rank: Rank, step: Step) -> Program:

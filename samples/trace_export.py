@@ -11,7 +11,7 @@ from typing import Any
 
 from samples.exporters import overlap, us
 from samples.generate import Capture
-from samples.model import Span
+from samples.model import Span, Task
 
 Event = dict[str, Any]
 NONE = 4294967295
@@ -27,7 +27,7 @@ def trace_view(capture: Capture) -> str:
 
 
 def _pid(capture: Capture, sort: int, host: bool = False) -> int:
-    return (capture.rank.pid << 10) | (sort << 5) | (31 if host else capture.rank.rank % 16)
+    return (capture.rank.pid << 10) | (sort << 5) | (31 if host else capture.config.device(capture.rank.rank))
 
 
 def _tid(capture: Capture, thread: str) -> int:
@@ -58,8 +58,10 @@ def _python(capture: Capture) -> list[Event]:
     out = _process(pid, "Python", "CPU", 0)
     for thread in ("main", "acl"):
         out += _thread(pid, _tid(capture, thread), f"Thread {_tid(capture, thread)}")
-    for span in sorted((s for s in capture.spans if s.cat != "cann"), key=lambda s: s.end):
+    for number, span in enumerate(sorted((s for s in capture.spans if s.cat != "cann"), key=lambda s: s.end)):
         args: Event = {"correlation_id": span.id}
+        if span.cat == "python_function":
+            args = {"Python id": number, "Python parent id": None}
         if span.cat == "cpu_op":
             args = {"Sequence number": -1, "Fwd thread id": 0}
             if span.name.startswith("aten::"):
@@ -115,11 +117,37 @@ def _hardware(capture: Capture) -> list[Event]:
             "connection_id": task.connection_id,
         }
         if task.name == "MEMCPY_ASYNC":
-            args |= {"size(B)": task.size, "bandwidth(GB/s)": 0.01, "operation": "host to device" if task.size else "device to host"}
-        out.append(_x(task.name, pid, task.stream, task.start, task.end, args))
-    out += _process(pid, "Ascend Hardware", f"NPU {capture.rank.rank % 16}", HARDWARE)
+            args |= {
+                "size(B)": task.size,
+                "bandwidth(GB/s)": 0.01,
+                "operation": "host to device" if task.size else "device to host",
+            }
+        event = _x(task.name, pid, task.stream, task.start, task.end, args)
+        if capture.config.sub_ns and task.end > task.start:
+            event["dur"] += 0.00003125
+        out.append(event)
+    for number, task in enumerate(t for t in capture.tasks if t.group):
+        out += _raw_communication(pid, task, 300 + number)
+        streams.add(51)
+    out += _process(pid, "Ascend Hardware", f"NPU {capture.config.device(capture.rank.rank)}", HARDWARE)
     for stream in sorted(streams):
         out += _thread(pid, stream, f"Stream {stream}")
+    return out
+
+
+def _raw_communication(pid: int, task: Task, task_id: int) -> list[Event]:
+    """What a collective looks like on its stream: FFTS+ sub-tasks that overlap, and writes of no length."""
+    middle = max(task.end - 4000, task.start)
+    out = []
+    for sub, (name, start, end) in enumerate(
+        (
+            ("Notify Wait", task.start, middle),
+            ("SDMA", max(middle - 1500, task.start), task.end),
+            ("Write Value", task.end, task.end),
+        )
+    ):
+        args = {"Model Id": NONE, "Task Type": name, "Physic Stream Id": 51, "Task Id": task_id, "Batch Id": 0}
+        out.append(_x(name, pid, 51, start, end, {**args, "Subtask Id": sub, "connection_id": task.connection_id}))
     return out
 
 
@@ -127,14 +155,24 @@ def _communication(capture: Capture) -> list[Event]:
     """Each group's ops and, on two planes, their tasks. The exporter rounds where the CSV truncates: 1 ns later."""
     pid = _pid(capture, COMMUNICATION)
     groups = sorted({t.group for t in capture.tasks if t.group})
-    out = _process(pid, "Communication", f"NPU {capture.rank.rank % 16}", COMMUNICATION) if groups else []
-    for number, group in enumerate(groups):
+    out = (
+        _process(pid, "Communication", f"NPU {capture.config.device(capture.rank.rank)}", COMMUNICATION)
+        if groups
+        else []
+    )
+    for number in range(len(groups)):
         names = (f"Group {number} Communication", "Plane 0", "Plane 1")
         for lane, name in enumerate(names):
             out += _thread(pid, 3 * number + lane, name)
     for count, task in enumerate(t for t in capture.tasks if t.group):
         lane = 3 * groups.index(task.group)
-        args = {"connection_id": task.connection_id, "model id": task.model_id, "data_type": "INT64", "alg_type": "MESH-RING", "count": 16}
+        args = {
+            "connection_id": task.connection_id,
+            "model id": task.model_id,
+            "data_type": "INT64",
+            "alg_type": "MESH-RING",
+            "count": 16,
+        }
         out.append(_x(task.name, pid, lane, task.start + count % 2, task.end, args))
         wait = max(task.end - 6000, task.start)
         for plane in (1, 2):
@@ -161,7 +199,7 @@ def _communication(capture: Capture) -> list[Event]:
 
 def _overlap(capture: Capture) -> list[Event]:
     pid = _pid(capture, OVERLAP)
-    out = _process(pid, "Overlap Analysis", f"NPU {capture.rank.rank % 16}", OVERLAP)
+    out = _process(pid, "Overlap Analysis", f"NPU {capture.config.device(capture.rank.rank)}", OVERLAP)
     for tid, (name, pairs) in enumerate(overlap(capture).items()):
         out += _thread(pid, tid, name)
         out += [_x(name, pid, tid, start, end, {}) for start, end in pairs]
@@ -171,12 +209,21 @@ def _overlap(capture: Capture) -> list[Event]:
 def _counters(capture: Capture) -> list[Event]:
     """AI Core Freq and HBM, a sample every 10 ms at most 40 times."""
     frequency, hbm = _pid(capture, FREQUENCY), _pid(capture, HBM)
-    label = f"NPU {capture.rank.rank % 16}"
+    label = f"NPU {capture.config.device(capture.rank.rank)}"
     out = _process(frequency, "AI Core Freq", label, FREQUENCY) + _process(hbm, "HBM", label, HBM)
     begin, end = capture.window
     every = max((end - begin) // 40, 1_000_000)
     for number, at in enumerate(range(begin, end, every)):
-        out.append({"name": "HBM 0/Read", "ts": us(at), "pid": hbm, "tid": 0, "args": {"Read(MB/s)": 812.5 + number}, "ph": "C"})
+        out.append(
+            {
+                "name": "HBM 0/Read",
+                "ts": us(at),
+                "pid": hbm,
+                "tid": 0,
+                "args": {"Read(MB/s)": 812.5 + number},
+                "ph": "C",
+            }
+        )
     out.append({"name": "AI Core Freq", "ts": us(begin), "pid": frequency, "tid": 0, "args": {"MHz": 1800}, "ph": "C"})
     return out
 
@@ -184,7 +231,12 @@ def _counters(capture: Capture) -> list[Event]:
 def _flows(capture: Capture) -> list[Event]:
     """async_task_queue (Enqueue to Dequeue), async_npu (op to task), HostToDevice (CANN call to task)."""
     rank = capture.rank
-    python, cann, hardware, comm = rank.pid, _pid(capture, 7, host=True), _pid(capture, HARDWARE), _pid(capture, COMMUNICATION)
+    python, cann, hardware, comm = (
+        rank.pid,
+        _pid(capture, 7, host=True),
+        _pid(capture, HARDWARE),
+        _pid(capture, COMMUNICATION),
+    )
     here = {id(s) for s in capture.spans}
     groups = sorted({t.group for t in capture.tasks if t.group})
     out: list[Event] = []
@@ -197,9 +249,13 @@ def _flows(capture: Capture) -> list[Event]:
 
     for enqueue, dequeue in rank.queue:
         if id(enqueue) in here:
-            arrow("s", "enqueue_to_dequeue", enqueue.id, python, _tid(capture, "main"), enqueue.start, "async_task_queue")
+            arrow(
+                "s", "enqueue_to_dequeue", enqueue.id, python, _tid(capture, "main"), enqueue.start, "async_task_queue"
+            )
         if id(dequeue) in here:
-            arrow("f", "enqueue_to_dequeue", dequeue.id, python, _tid(capture, "acl"), dequeue.start, "async_task_queue")
+            arrow(
+                "f", "enqueue_to_dequeue", dequeue.id, python, _tid(capture, "acl"), dequeue.start, "async_task_queue"
+            )
     collectives = 0
     for task in capture.tasks:
         pid, tid, start = hardware, task.stream, task.start

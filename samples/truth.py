@@ -1,6 +1,6 @@
 """The truth of a simulated run, from what the model knows of each task (which step, phase and part it belongs to).
 
-Times are ns on the clock of the rank's own files (before alignment), unless a key says `true`. Trace time of a rank is
+Times are ns on the clock of the rank's own files (before alignment), unless a key says otherwise. Trace time of a rank is
 its file time + `expected_offset_ns`. Definitions are those of the project's documentation of steps, segments and tails.
 The keys are described in samples/README.md.
 """
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
-from samples.dspark_records import record
+from samples.dspark_records import record, records
 from samples.generate import Capture
 from samples.intervals import Pair, clip, common, holes, length, union
 from samples.model import Expert, Replay, Task
@@ -66,7 +67,10 @@ def rank_truth(capture: Capture, reference: Capture) -> Json:
     window = (recorded[0].start, max(t.end for t in recorded))
     gaps = holes(pairs(recorded), window)
     steps = [step_truth(capture, step, recorded) for step in capture.inside] if config.spans else []
-    for this, following in zip(steps, steps[1:], strict=False):
+    listed = {r["forward_ct"]: n for n, r in enumerate(records(capture))}
+    for step in steps:
+        step["record_index"] = listed.get(step["forward_ct"])
+    for this, following in pairwise(steps):
         if following["forward_ct"] == this["forward_ct"] + 1 and not this["cut"] and not following["cut"]:
             this["step_wall_ns"] = following["ts"] - this["ts"]
     return {
@@ -80,7 +84,10 @@ def rank_truth(capture: Capture, reference: Capture) -> Json:
             "expected_offset_ns": expected_offset_ns(capture, reference),
             "same_host": config.one_host,
             "host_window": list(capture.window),
-            "violations": sum(t.call is not None and t.start < t.call.start for t in capture.tasks if t.stream >= 0),
+            "launches": {
+                "recorded": launches(recorded),
+                "all": launches(capture.tasks),
+            },
         },
         "times": {
             "window": list(window),
@@ -95,6 +102,12 @@ def rank_truth(capture: Capture, reference: Capture) -> Json:
         "deepep": [deepep_truth(capture, e, recorded) for e in capture.experts],
         "replays": [replay_truth(capture, n, r, recorded) for n, r in enumerate(capture.replays)],
     }
+
+
+def launches(tasks: list[Task]) -> list[int]:
+    """[pairs of call and task, tasks that start before their call, the worst in ns]."""
+    early = [t.call.start - t.start for t in tasks if t.call is not None]
+    return [len(early), sum(e > 0 for e in early), max([0, *early])]
 
 
 def step_truth(capture: Capture, step: Step, recorded: list[Task]) -> Json:

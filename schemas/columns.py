@@ -11,7 +11,7 @@ unit (`aic_*`, `aiv_*`, ...) are known by their form and left out unless asked f
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -106,7 +106,7 @@ def plain_header(header: str) -> str:
     return re.sub(r"[\s_]+", "", header).lower()
 
 
-def _lookup(tables: Sequence[dict[str, tuple[str, ...]]]) -> dict[str, str]:
+def _lookup(tables: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, str]:
     return {plain_header(h): key for table in tables for key, headers in table.items() for h in headers}
 
 

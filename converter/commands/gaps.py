@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -31,7 +31,7 @@ def command(
         ),
     ],
     window: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(
             "--window",
             metavar="START:END",

@@ -33,7 +33,10 @@ def command(
     delay_us: float = typer.Option(0.0, help="... by this much.", min=0),
     host_delay_us: float = typer.Option(0.0, help="Host time before each verify replay.", min=0),
     commit_us: float = typer.Option(0.0, help="Extra time of the commit projections.", min=0),
-    start_step: bool = typer.Option(False, "--start-step", help="Start the profile inside run_batch, as start_step does."),
+    components: str = typer.Option("", help="Components of the records, e.g. core,reqs; all without it."),
+    start_step: bool = typer.Option(
+        False, "--start-step", help="Start the profile inside run_batch, as start_step does."
+    ),
     recv_hook: bool = typer.Option(False, "--recv-hook", help="dispatch_a/dispatch_b ranges with receive tasks."),
     folded: bool = typer.Option(False, "--folded", help="CUDA-like: no eager tail."),
     old_names: bool = typer.Option(False, "--old-span-names", help="Both forwards are step[TARGET_VERIFY ...]."),
@@ -51,7 +54,7 @@ def command(
     Example: npu-perfetto sample demo --ranks 2 --steps 8
     """
     from samples.big import write_big
-    from samples.config import Config
+    from samples.config import COMPONENTS, Config
     from samples.generate import write
     from schemas.errors import UsageError
 
@@ -61,6 +64,7 @@ def command(
         typer.echo(write_big(folder, rows=big_csv, megabytes=big_json, seed=seed))
         return
     config = Config(
+        components=tuple(components.split(",")) if components else COMPONENTS,
         ranks=ranks,
         steps=steps,
         seed=seed,

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from converter.readers.csv_text import CUT_LOOKAHEAD_LINES, CsvFile, split_line
+from converter.readers.csv_text import CUT_LOOKAHEAD_LINES, CsvFile, is_whole_row, split_line
 from schemas.columns import ABSENT_CELLS, ColumnSpec
 from schemas.errors import InputError
 from schemas.timeline import Int64
@@ -202,16 +202,12 @@ def careful_rows(lines: Sequence[str], delimiter: str, width: int) -> Iterator[t
     while at < len(lines):
         position = at
         for cells in csv.reader(feed(), delimiter=delimiter):
-            if position == at + 1:
+            if position == at + 1 or (len(cells) == width and not is_whole_row(lines[at + 1], delimiter, width)):
                 yield at, cells, True
             else:
-                following = split_line(lines[at + 1].rstrip("\r\n"), delimiter)
-                if len(cells) == width and len(following) != width:
-                    yield at, cells, True
-                else:
-                    yield at, split_line(lines[at].rstrip("\r\n"), delimiter), False
-                    at += 1
-                    break
+                yield at, split_line(lines[at].rstrip("\r\n"), delimiter), False
+                at += 1
+                break
             at = position
 
 

@@ -104,16 +104,15 @@ class CsvFile:
             start = end
 
     def _row_end(self, offset: int) -> int:
-        """The first line end from `offset` on after which a whole row follows; the file's end if there is none."""
+        """The first line end from `offset` on after which a whole row follows, so that no quoted cell is cut."""
         first = offset = self._line_end(offset)
         for _ in range(CUT_LOOKAHEAD_LINES):
+            if offset >= self.size:
+                return self.size
             end = self._line_end(offset)
-            line = self.read(offset, end)
-            # A quoted cell may hold line ends. Right after a cut, a line must make a row of its own.
-            if len(split_line(line.decode("utf-8", "replace").strip("\r\n"), self.delimiter)) == len(self.header):
+            line = self.read(offset, end).decode("utf-8", "replace")
+            if is_whole_row(line, self.delimiter, len(self.header)):
                 return offset
-            if end >= self.size:
-                break
             offset = end
         return first
 
@@ -136,3 +135,8 @@ def split_line(line: str, delimiter: str) -> list[str]:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:  # a CR inside the line
         return []
+
+
+def is_whole_row(line: str, delimiter: str, width: int) -> bool:
+    """Whether the line is a row by itself: `width` cells, and its quotes are pairs."""
+    return line.count('"') % 2 == 0 and len(split_line(line.rstrip("\r\n"), delimiter)) == width

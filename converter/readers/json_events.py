@@ -78,6 +78,7 @@ _TEXT_COMMA = re.compile(r"\}\s*,\s*(?=\{)")
 _ERROR_BYTE = re.compile(r"\(byte (\d+)\)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CUT, _NOT_JSON = -1, -2
+_CLOSING = re.compile(r"\}\s*\](?=\s*\Z)")
 _GAP = re.compile(r"[\s,]*")
 
 
@@ -248,7 +249,9 @@ class EventFile:
                 at = self._keys(text)[1]
             except (ValueError, RecursionError, IndexError):
                 where = self._base + self._at
-                self.damage.append(f"{self.path.name}, byte {where}: the object ends without its closing }} or is broken")
+                self.damage.append(
+                    f"{self.path.name}, byte {where}: the object ends without its closing }} or is broken"
+                )
                 return
         rest = text[at:].lstrip()
         if rest:
@@ -394,7 +397,8 @@ class EventFile:
             end = self._event_end(text, start)
             if end == _CUT or (end > 0 and '"ph"' in text[start:end]):
                 return start
-        return len(text)
+        closing = _CLOSING.search(text, at) if self._end else None
+        return closing.end() - 1 if closing and not self.is_object else len(text)
 
     def _count_malformed(self, byte: int) -> None:
         if not self.malformed:
@@ -431,7 +435,9 @@ class EventFile:
         for key in ("ts", "dur", "id", "args"):
             if key in value:
                 item = value[key]
-                fields[key] = Raw((item.text if isinstance(item, _Decimal) else _as_json(item)).encode("utf-8", "surrogatepass"))
+                fields[key] = Raw(
+                    (item.text if isinstance(item, _Decimal) else _as_json(item)).encode("utf-8", "surrogatepass")
+                )
         event = Event(**fields)
         if any(_SURROGATE.search(part) for part in (event.ph, event.name, event.cat, text)) or "\\ud" in text.lower():
             event = self._without_surrogates(event, byte)

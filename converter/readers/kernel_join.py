@@ -66,7 +66,7 @@ class FileNotes:
         if not ends_with_newline and self.last_broken == last_line:
             self.warn(f"{self.place(last_line)}: the file ends inside this row", True)
         if self.headers:
-            what = f"the header stands again among the rows ({len(self.headers)} times), left out"
+            what = f"the header stands again among the rows, left out ({len(self.headers)} in all)"
             self.warn(f"{self.place(self.headers[0])}: {what}", False)
         for key, (count, first) in self.raws.items():
             what = f"{count} cells of another type than `{printable(key, 60)}` has, kept as text"

@@ -22,6 +22,7 @@ from typing import Any
 
 import orjson
 
+from annotators.align import HostFacts
 from converter.capture import Capture
 from converter.clock_relations import (
     Relation,
@@ -34,15 +35,6 @@ from schemas.errors import printable
 
 MAX_BYTES = 64 << 20  # a side file has a few KiB: what is larger is none
 MAX_RANKS = 2**20
-
-
-@dataclass
-class HostFacts:
-    """What tells one host from another (design.md, `same_host`): None where it isn't stated."""
-
-    host_uid: str | None = None
-    epoch_minus_monotonic_ns: int | None = None
-    counter_minus_monotonic_ns: int | None = None
 
 
 @dataclass

@@ -1,185 +1,60 @@
-"""Timelines written by hand, for tests: a few lines per event, times in microseconds.
-
-t = Builder()
-main = t.thread("main")
-t.host(main, "step[VERIFY bs=2]", 10, 20)
-t.task("MatMul", 12, 15, stream=2, connection=7)
-timeline = t.build()
-"""
+"""Timelines made by hand, for tests of what compares ranks."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from schemas.timeline import (
-    NULL,
-    DeviceSlices,
-    FlowBatch,
-    Host,
-    HostSlices,
-    Kind,
-    Role,
-    SliceBatch,
-    Tasks,
-    Timeline,
-)
+from schemas.timeline import NULL, Kind, Role, Tasks, Timeline
 
-BASE_NS = 1_700_000_000_000_000_000
+Row = tuple[str, int, int]  # name, start, end
 
 
-def ns(us: float) -> int:
-    """The ns of a time of the builder."""
-    return BASE_NS + round(us * 1000)
+def timeline_of(rank: int, rows: Iterable[Row], group_track: str | None = None) -> Timeline:
+    """A rank with these tasks. Names that begin with hcom_ are collectives, on a group's track if one is named."""
+    timeline = Timeline(rank, f"rank{rank}")
+    stream = timeline.track("Stream 2", Kind.LANE, role=Role.STREAM)
+    group = timeline.track(group_track or "Communication", Kind.LANE, role=Role.COMMUNICATION)
+    ordered = sorted(rows, key=lambda r: (r[1], -(r[2] - r[1])))
+    n = len(ordered)
+    null, text = np.full(n, NULL, np.int64), np.zeros(n, np.int32)
+    collective = np.array([r[0].startswith("hcom_") for r in ordered], np.bool_)
+    ts = np.array([r[1] for r in ordered], np.int64)
+    timeline.tasks = Tasks(
+        ts=ts,
+        dur=np.array([r[2] for r in ordered], np.int64) - ts,
+        name=timeline.strings.add_all([r[0] for r in ordered]),
+        track=np.where(collective, group, stream).astype(np.int32),
+        slice=np.arange(n, dtype=np.int64),
+        device_id=null,
+        stream_id=null,
+        task_id=null,
+        model_id=null.copy(),
+        op_type=text,
+        op_state=text,
+        accelerator_core=text,
+        wait_ns=null,
+        connection_id=null.copy(),
+        input_shapes=text,
+        communication=collective,
+    )
+    if n:
+        timeline.window = int(ts.min()), int(timeline.tasks.end.max())
+    return timeline
 
 
-class Builder:
-    """Collects events; build() makes the Timeline with its views. Starts and ends in us from a common base."""
+class Skewed:
+    """A clock: what a rank writes for a true time. offset_ns: how far ahead it is; drift_ppm: how much faster it runs."""
 
-    def __init__(self, rank: int = 0) -> None:
-        self.timeline = Timeline(rank, "by hand")
-        self.events: list[dict[str, Any]] = []
-        self.flow_list: list[tuple[str, int, int]] = []
-        self.tracks: dict[tuple[str, int], int] = {}
+    def __init__(self, offset_ns: int = 0, drift_ppm: float = 0.0, base_ns: int = 1_767_000_000_000_000_000) -> None:
+        self.offset_ns, self.drift_ppm, self.base_ns = offset_ns, drift_ppm, base_ns
 
-    def thread(self, name: str = "main", tid: int = 1, role: Role = Role.HOST) -> int:
-        key = (role.value, tid)
-        if key not in self.tracks:
-            self.tracks[key] = self.timeline.track(name, Kind.THREAD, role=role, tid=tid, pid=1)
-        return self.tracks[key]
-
-    def cann(self, tid: int = 1) -> int:
-        return self.thread(f"Thread {tid}", tid, Role.CANN)
-
-    def stream(self, stream: int) -> int:
-        key = ("stream", stream)
-        if key not in self.tracks:
-            self.tracks[key] = self.timeline.track(f"Stream {stream}", role=Role.STREAM, device=0, stream=stream)
-        return self.tracks[key]
-
-    def _add(self, view: str, track: int, name: str, start: float, end: float, **fields: Any) -> int:
-        self.events.append(
-            {"view": view, "track": track, "name": name, "ts": ns(start), "dur": ns(end) - ns(start), **fields}
-        )
-        return len(self.events) - 1
-
-    def host(self, track: int, name: str, start: float, end: float, **fields: Any) -> int:
-        """A framework range or op. source, connection_id, correlation_id as fields."""
-        return self._add("host", track, name, start, end, **{"source": Host.FRAMEWORK, **fields})
-
-    def launch(self, connection: int, start: float, end: float, name: str = "Node@launch", tid: int = 1) -> int:
-        return self.host(self.cann(tid), name, start, end, source=Host.CANN, connection_id=connection)
-
-    def enqueue(self, track: int, correlation: int, start: float, end: float) -> int:
-        return self.host(track, "Enqueue", start, end, source=Host.ENQUEUE, correlation_id=correlation)
-
-    def dequeue(self, track: int, correlation: int, start: float, end: float) -> int:
-        return self.host(track, "Dequeue", start, end, source=Host.DEQUEUE, correlation_id=correlation)
-
-    def task(self, name: str, start: float, end: float, stream: int = 2, connection: int = NULL, **fields: Any) -> int:
-        """A recorded task. task_id, model_id, communication, op_type, accelerator_core as fields."""
-        more = {"stream_id": stream, "connection_id": connection, **fields}
-        return self._add("task", self.stream(stream), name, start, end, **more)
-
-    def device(self, name: str, start: float, end: float, stream: int = 2, **fields: Any) -> int:
-        """A device slice that is no recorded task. task_type, model_id, connection_id as fields."""
-        return self._add("device", self.stream(stream), name, start, end, **{"stream_id": stream, **fields})
-
-    def flow(self, category: str, out: int, into: int) -> None:
-        self.flow_list.append((category, out, into))
-
-    def build(self) -> Timeline:
-        t = self.timeline
-        text = t.strings.add
-        events = self.events
-        if events:
-            t.add(
-                SliceBatch(
-                    np.array([e["track"] for e in events], np.int32),
-                    np.array([e["ts"] for e in events], np.int64),
-                    np.array([e["dur"] for e in events], np.int64),
-                    np.array([text(e["name"]) for e in events], np.int32),
-                )
-            )
-        for category in dict.fromkeys(c for c, _, _ in self.flow_list):
-            pairs = [(o, i) for c, o, i in self.flow_list if c == category]
-            out, into = (np.array([p[k] for p in pairs], np.int64) for k in (0, 1))
-            starts = np.array([events[o]["ts"] for o, _ in pairs], np.int64)
-            t.flows.append(FlowBatch(text(category), out, into, starts))
-
-        def rows(view: str, key: Any) -> list[int]:
-            return sorted((i for i, e in enumerate(events) if e["view"] == view), key=lambda i: key(events[i]))
-
-        def column(order: list[int], key: str, missing: Any = NULL, dtype: Any = np.int64) -> Any:
-            return np.array([events[i].get(key, missing) for i in order], dtype)
-
-        def texts(order: list[int], key: str) -> Any:
-            return np.array([text(events[i].get(key, "")) for i in order], np.int32)
-
-        o = rows("task", lambda e: (e["ts"], -e["dur"]))
-        t.tasks = Tasks(
-            ts=column(o, "ts"),
-            dur=column(o, "dur"),
-            name=texts(o, "name"),
-            track=column(o, "track", dtype=np.int32),
-            slice=np.array(o, np.int64),
-            device_id=np.zeros(len(o), np.int64),
-            stream_id=column(o, "stream_id"),
-            task_id=column(o, "task_id"),
-            model_id=column(o, "model_id"),
-            op_type=texts(o, "op_type"),
-            op_state=texts(o, "op_state"),
-            accelerator_core=texts(o, "accelerator_core"),
-            wait_ns=column(o, "wait_ns"),
-            connection_id=column(o, "connection_id"),
-            input_shapes=texts(o, "input_shapes"),
-            communication=column(o, "communication", False, np.bool_),
-        )
-        o = rows("host", lambda e: (e["track"], e["ts"], -e["dur"]))
-        t.host = HostSlices(
-            ts=column(o, "ts"),
-            dur=column(o, "dur"),
-            name=texts(o, "name"),
-            track=column(o, "track", dtype=np.int32),
-            slice=np.array(o, np.int64),
-            source=column(o, "source", dtype=np.int8),
-            connection_id=column(o, "connection_id"),
-            correlation_id=column(o, "correlation_id"),
-        )
-        o = rows("device", lambda e: e["ts"])
-        t.device = DeviceSlices(
-            ts=column(o, "ts"),
-            dur=column(o, "dur"),
-            name=texts(o, "name"),
-            track=column(o, "track", dtype=np.int32),
-            slice=np.array(o, np.int64),
-            stream_id=column(o, "stream_id"),
-            task_type=texts(o, "task_type"),
-            model_id=column(o, "model_id"),
-            connection_id=column(o, "connection_id"),
-        )
-        if len(t.tasks):
-            t.window = (int(t.tasks.ts.min()), int(t.tasks.end.max()))
-        return t
+    def __call__(self, true_ns: int) -> int:
+        return true_ns + self.offset_ns + round((true_ns - self.base_ns) * self.drift_ppm * 1e-6)
 
 
-def arguments(layer: Any, category: str) -> list[dict[str, Any]]:
-    """The derived slices of a category as dictionaries: name, ts and dur (ns), and every argument that is there."""
-    out: list[dict[str, Any]] = []
-    for batch in layer.slices:
-        if layer.strings[batch.category] != category:
-            continue
-        for row in range(len(batch)):
-            slice_: dict[str, Any] = {
-                "name": layer.strings[int(batch.name[row])],
-                "ts": int(batch.ts[row]),
-                "dur": int(batch.dur[row]),
-                "track": layer.tracks[batch.track[row]].name,
-            }
-            for c in batch.columns:
-                if c.valid is None or c.valid[row]:
-                    value = c.values[row]
-                    slice_[c.key] = layer.strings[int(value)] if c.kind == "text" else value.item()
-            out.append(slice_)
-    return out
+def run_of(clock: Skewed, rank: int, events: Sequence[tuple[str, int]], noise_ns: Sequence[int]) -> Timeline:
+    """A rank that takes part in these events (name, true end), each seen `noise_ns` late on its clock."""
+    rows = [(name, clock(end) - 40_000, clock(end) + late) for (name, end), late in zip(events, noise_ns, strict=True)]
+    return timeline_of(rank, rows)

@@ -1,4 +1,4 @@
--- Private: which rank, device and stream a track belongs to, from the names of the tracks above it.
+-- Private: whose track it is (rank, device, stream) and whether what is on it was recorded or derived, from the names of the tracks above it.
 
 -- One row per track of the trace.
 CREATE OR REPLACE PERFETTO TABLE _npu_tracks(
@@ -9,7 +9,9 @@ CREATE OR REPLACE PERFETTO TABLE _npu_tracks(
   -- d of the group `NPU d` above the track.
   device_id LONG,
   -- s of the track `Stream s` below `NPU d`.
-  stream_id LONG
+  stream_id LONG,
+  -- Whether the track is under `Rank N · DSpark` or `All ranks`, and not in a process.
+  derived BOOL
 ) AS
 WITH RECURSIVE
   -- Threads and the tracks of a process know their process; the name of a root track is in the track itself.
@@ -23,9 +25,14 @@ WITH RECURSIVE
       t.id,
       t.name,
       CASE
-        WHEN p.name GLOB 'Rank [0-9]*' AND p.name NOT GLOB 'Rank *[^0-9]*' THEN CAST(substr(p.name, 6) AS INT)
-        WHEN o.upid IS NULL AND t.name GLOB 'Rank [0-9]* · DSpark' THEN CAST(substr(t.name, 6) AS INT)
-      END AS rank
+        WHEN p.name = 'Rank ' || CAST(substr(p.name, 6) AS INT) THEN CAST(substr(p.name, 6) AS INT)
+        WHEN o.upid IS NULL AND t.name = 'Rank ' || CAST(substr(t.name, 6) AS INT) || ' · DSpark' THEN CAST(substr(t.name, 6) AS INT)
+      END AS rank,
+      coalesce(
+        o.upid IS NULL
+        AND (t.name = 'All ranks' OR t.name = 'Rank ' || CAST(substr(t.name, 6) AS INT) || ' · DSpark'),
+        0
+      ) AS derived
     FROM track AS t
     LEFT JOIN owners AS o ON o.track_id = t.id
     LEFT JOIN process AS p ON p.upid = o.upid
@@ -35,8 +42,9 @@ WITH RECURSIVE
     SELECT
       id AS track_id,
       rank,
-      iif(rank IS NOT NULL AND name GLOB 'NPU [0-9]*', CAST(substr(name, 5) AS INT), NULL) AS device_id,
-      CAST(NULL AS INT) AS stream_id
+      iif(rank IS NOT NULL AND name = 'NPU ' || CAST(substr(name, 5) AS INT), CAST(substr(name, 5) AS INT), NULL) AS device_id,
+      CAST(NULL AS INT) AS stream_id,
+      derived
     FROM roots
     UNION ALL
     SELECT
@@ -44,15 +52,20 @@ WITH RECURSIVE
       tree.rank,
       coalesce(
         tree.device_id,
-        iif(tree.rank IS NOT NULL AND t.name GLOB 'NPU [0-9]*', CAST(substr(t.name, 5) AS INT), NULL)
+        iif(tree.rank IS NOT NULL AND t.name = 'NPU ' || CAST(substr(t.name, 5) AS INT), CAST(substr(t.name, 5) AS INT), NULL)
       ),
       coalesce(
         tree.stream_id,
-        iif(tree.device_id IS NOT NULL AND t.name GLOB 'Stream [0-9]*', CAST(substr(t.name, 8) AS INT), NULL)
-      )
+        iif(
+          tree.device_id IS NOT NULL AND t.name = 'Stream ' || CAST(substr(t.name, 8) AS INT),
+          CAST(substr(t.name, 8) AS INT),
+          NULL
+        )
+      ),
+      tree.derived
     FROM tree
     JOIN track AS t ON t.parent_id = tree.track_id
   )
-SELECT track_id, rank, device_id, stream_id
+SELECT track_id, rank, device_id, stream_id, derived
 FROM tree
 ORDER BY track_id;

@@ -1,0 +1,225 @@
+"""Which clock is each rank on? One constant offset per rank, with what it is based on and how well it fits.
+
+Order of preference (design.md, Cross-rank alignment): `manual` (the user's word), `same_host`, `collective` (the ends
+of matched anchors), `none`. Trace time = recorded time + offset_ns; durations are never scaled. Drift is reported, not
+applied: where it spoils the residual the answer is a shorter window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from annotators.anchors import UNRELATED_NS, Pairs, RankAnchors, find_anchors, is_expert_kernel, match
+from annotators.launch_check import launch_check
+from schemas.errors import UsageError
+from schemas.timeline import Clock, Int64, Timeline
+
+SAME_HOST_NS = 1_000_000  # four real captures of one host agree within 3.1 us
+MIN_ANCHORS = 3  # with fewer the residual says nothing about the error
+MIN_FOR_DRIFT = 5  # a line fits three points by itself
+EXPECTED_DRIFT = 20e-6
+CLEAR_DRIFT = 3  # a drift is fitted where the expected one would exceed this many residuals
+THEIL_SEN_POINTS = 300
+AGREE = 4  # groups agree where all together scatter at most this many times the tightest one alone
+
+
+@dataclass
+class HostFacts:
+    """What a rank's side files say about its host; None where they don't.
+
+    host_uid: hostUid; epoch_minus_monotonic_ns: collectionTimeEnd - MonotonicTimeEnd; counter_minus_monotonic_ns:
+    start_cnt * 1000 / freq - start_monotonic. A host's name (`localhost`) is no evidence and isn't here.
+    """
+
+    host_uid: str | None = None
+    epoch_minus_monotonic_ns: int | None = None
+    counter_minus_monotonic_ns: int | None = None
+
+
+@dataclass
+class _Edge:
+    """How one rank's clock relates to another's. offset_ns: what is added to the second to fit the first."""
+
+    method: str
+    offset_ns: int
+    drift_ppm: float | None = None
+    residual_median_ns: int | None = None
+    residual_max_ns: int | None = None
+    anchor_count: int = 0
+
+
+def same_host(one: HostFacts, other: HostFacts) -> bool:
+    """Equal hostUid, or both relations of profiler_info agree within 1 ms."""
+    if one.host_uid and other.host_uid:
+        return one.host_uid == other.host_uid
+    pairs = (
+        (one.epoch_minus_monotonic_ns, other.epoch_minus_monotonic_ns),
+        (one.counter_minus_monotonic_ns, other.counter_minus_monotonic_ns),
+    )
+    return all(a is not None and b is not None and abs(a - b) <= SAME_HOST_NS for a, b in pairs)
+
+
+def align(
+    timelines: Sequence[Timeline],
+    *,
+    reference_rank: int | None = None,
+    assume_aligned: bool = False,
+    host_facts: Mapping[int, HostFacts] | None = None,
+    expert: Callable[[str], bool] = is_expert_kernel,
+) -> list[Clock]:
+    """A clock per timeline, in their order; the timelines are as recorded and stay so.
+
+    reference_rank: the rank that the others are moved to, else the lowest; host_facts: by rank; expert: tells MoE
+    dispatch and combine kernels by name. A rank that shares no anchors with the reference is aligned through one that
+    does (a chain of groups); its residuals are then the sums along the way.
+    Raises UsageError where the reference rank isn't among the timelines.
+    """
+    ranks = [timeline.rank for timeline in timelines]
+    if reference_rank is not None and reference_rank not in ranks:
+        known = ", ".join(str(rank) for rank in sorted(ranks))
+        raise UsageError(f"--reference-rank {reference_rank}: no such rank here; the ranks are {known}")
+    facts = host_facts or {}
+    clocks: dict[int, Clock] = {}
+    if timelines:
+        reference = ranks.index(min(ranks) if reference_rank is None else reference_rank)
+        clocks[reference] = Clock(method="reference")
+        if len(timelines) > 1:
+            anchors = [find_anchors(timeline, expert) for timeline in timelines]
+
+            def edge(a: int, b: int) -> _Edge | None:
+                known = "manual" if assume_aligned else None
+                if known is None and same_host(facts.get(ranks[a], HostFacts()), facts.get(ranks[b], HostFacts())):
+                    known = "same_host"
+                return _edge(anchors[a], anchors[b], known)
+
+            _spread(clocks, range(len(timelines)), reference, edge)
+    out = []
+    for position, timeline in enumerate(timelines):
+        clock = clocks.get(position, Clock())
+        clock.launch_pairs, clock.causality_violations, clock.worst_violation_ns = launch_check(timeline)
+        out.append(clock)
+    return out
+
+
+def _spread(
+    clocks: dict[int, Clock], positions: Sequence[int], reference: int, edge: Callable[[int, int], _Edge | None]
+) -> None:
+    """Aligns every rank to the reference where it can be, the rest through ranks that are aligned, best ones first."""
+    tried: set[int] = set()
+    while len(clocks) < len(positions):
+        open_ones = [p for p in clocks if p not in tried]
+        if not open_ones:
+            return
+        via = min(open_ones, key=lambda p: (p != reference, clocks[p].residual_max_ns or 0, p))
+        tried.add(via)
+        for position in positions:
+            if position not in clocks and (found := edge(via, position)) is not None:
+                clocks[position] = _through(clocks[via], found)
+
+
+def _through(via: Clock, edge: _Edge) -> Clock:
+    """The clock of a rank that is tied to `via` by an edge."""
+    if via.method == "reference":
+        return Clock(
+            edge.method,
+            edge.offset_ns,
+            edge.drift_ppm,
+            edge.residual_median_ns,
+            edge.residual_max_ns,
+            edge.anchor_count,
+        )
+    drifts = [d for d in (via.drift_ppm, edge.drift_ppm) if d is not None]
+    return Clock(
+        edge.method if edge.method == via.method else "collective",
+        via.offset_ns + edge.offset_ns,
+        sum(drifts) if drifts else None,
+        _sum(via.residual_median_ns, edge.residual_median_ns),
+        _sum(via.residual_max_ns, edge.residual_max_ns),
+        edge.anchor_count,
+    )
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else a + b
+
+
+def _edge(here: RankAnchors, there: RankAnchors, known: str | None) -> _Edge | None:
+    """known: `manual` or `same_host`, whose offset is 0; the anchors then only measure."""
+    pairs = match(here, there, None if known is None else 0)
+    if known is not None:
+        return _measured(known, 0, pairs) if len(pairs) else _Edge(known, 0)
+    if len(pairs) < MIN_ANCHORS:
+        return None
+    difference = pairs.here - pairs.there
+    fitted = _fitted_rows(pairs, difference)
+    if _scatter(pairs.here[fitted], difference[fitted]) >= UNRELATED_NS:
+        return None
+    return _measured("collective", middle(difference[fitted]), pairs, fitted)
+
+
+def _fitted_rows(pairs: Pairs, difference: Int64) -> Int64:
+    """Rows that the offset is fitted on: all, or the tightest group where groups contradict each other.
+
+    Two groups may bear one name (the names are counted per process), and then their ends have nothing in common. The
+    rows that are set aside still count in the residuals.
+    """
+    every = np.arange(len(pairs), dtype=np.int64)
+    groups = [rows for g in np.unique(pairs.group) if len(rows := np.flatnonzero(pairs.group == g)) >= MIN_ANCHORS]
+    if not groups:
+        return every
+    scatter = [_scatter(pairs.here[rows], difference[rows]) for rows in groups]
+    best = int(np.argmin(scatter))
+    together = _scatter(pairs.here, difference)
+    return every if together <= AGREE * max(scatter[best], 1000.0) else groups[best]
+
+
+def middle(values: Int64) -> int:
+    """The median of int64[n > 0], exact, rounded half to even."""
+    ordered = np.sort(values)
+    low, high = int(ordered[(len(values) - 1) // 2]), int(ordered[len(values) // 2])
+    half, odd = divmod(low + high, 2)
+    return half + (half & 1) if odd else half
+
+
+def theil_sen(at: Int64, difference: Int64) -> float:
+    """The median slope of `difference` over `at` (both ns, int64[n]) among all pairs of at most 300 points."""
+    if len(at) > THEIL_SEN_POINTS:
+        some = np.linspace(0, len(at) - 1, THEIL_SEN_POINTS).astype(np.int64)
+        order = np.argsort(at, kind="stable")[some]
+        at, difference = at[order], difference[order]
+    i, j = np.triu_indices(len(at), 1)
+    run, rise = at[j] - at[i], difference[j] - difference[i]
+    some = run != 0
+    return float(np.median(rise[some] / run[some])) if some.any() else 0.0
+
+
+def _line(at: Int64, difference: Int64) -> tuple[float, float]:
+    """(slope, median distance from the line through the median with it, ns)."""
+    slope = theil_sen(at, difference)
+    relative = (difference - difference[0]).astype(np.float64) - slope * (at - at[0]).astype(np.float64)
+    return slope, float(np.median(np.abs(relative - np.median(relative))))
+
+
+def _scatter(at: Int64, difference: Int64) -> float:
+    return _line(at, difference)[1]
+
+
+def _measured(method: str, offset_ns: int, pairs: Pairs, fitted: Int64 | None = None) -> _Edge:
+    """The edge with its residuals over all pairs, outliers included, and the drift where it can be told.
+
+    Drift is positive where the second clock runs faster than the first. The condition takes the scatter about the
+    fitted line, not about the constant offset: drift itself is no reason to hide it.
+    """
+    difference = pairs.here - pairs.there
+    distance = np.abs(difference - offset_ns)
+    rows = np.arange(len(pairs)) if fitted is None else fitted
+    drift = None
+    if len(rows) >= MIN_FOR_DRIFT:
+        at = pairs.there[rows]
+        slope, scatter = _line(at, difference[rows])
+        if int(at.max() - at.min()) * EXPECTED_DRIFT > CLEAR_DRIFT * scatter:
+            drift = -slope * 1e6
+    return _Edge(method, offset_ns, drift, middle(distance), int(distance.max()), len(pairs))

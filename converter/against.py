@@ -1,0 +1,121 @@
+"""`check --against`: does a trace hold what its input holds? The input is read again and compared by name.
+
+Per rank and slice name: how many slices, the sums of their durations and of their starts, the first start and the
+last end, all exact integers. Two traces that agree in all of these and differ in a slice are possible only where
+several errors of one name cancel out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from converter.convert import read
+from converter.find import find_captures
+from converter.options import Options
+from schemas.errors import printable
+from schemas.timeline import Timeline
+
+if TYPE_CHECKING:
+    from converter.engine import Engine
+
+Row = tuple[int, int, int, int, int]  # count, sum of durations, sum of (start - origin), first start, last end
+
+SLICES = """
+INCLUDE PERFETTO MODULE npu._tracks;
+SELECT t.rank, s.name, count(*) AS n, sum(s.dur) AS dur_sum, sum(s.ts - {origin}) AS start_sum,
+       min(s.ts) AS first, max(s.ts + s.dur) AS last
+FROM slice s JOIN _npu_tracks t USING (track_id)
+WHERE coalesce(s.category, '') = 'npu.task' OR coalesce(s.category, '') NOT GLOB 'npu.*' GROUP BY t.rank, s.name
+"""
+
+
+def compare(tp: Engine, inputs: Sequence[str]) -> list[str]:
+    """The differences between an open trace and its inputs, one line each; none where they agree.
+
+    Raises InputError or UsageError where an input can't be read.
+    """
+    wanted: dict[int, Timeline] = {}
+    for capture in find_captures(inputs):
+        wanted[capture.rank] = read(capture, Options(annotate=())).timeline
+    offsets = {rank: int(offset) for rank, offset in tp.rows(
+        "INCLUDE PERFETTO MODULE npu.ranks; SELECT rank, coalesce(offset_ns, 0) FROM npu_rank_clocks"
+    )}  # fmt: skip
+    dropped = _dropped(tp)
+    problems = []
+    for rank, timeline in sorted(wanted.items()):
+        if rank not in offsets:
+            problems.append(f"rank {rank}: the trace has no such rank")
+            continue
+        origin = min((int(b.ts.min()) for b in timeline.slices if len(b)), default=0) + offsets[rank]
+        have = {
+            name: tuple(int(v or 0) for v in rest)
+            for r, name, *rest in tp.rows(SLICES.format(origin=origin))
+            if r == rank
+        }
+        want = _by_name(timeline, origin, offsets[rank])
+        problems += _differences(rank, have, want, dropped.get(rank, 0))
+    for rank in sorted(set(offsets) - set(wanted)):
+        problems.append(f"rank {rank}: is in the trace and not in the input")
+    return problems
+
+
+def _dropped(tp: Engine) -> dict[int, int]:
+    """Slices that --window or --drop left out, by rank: such a trace can't equal its whole input."""
+    rows = tp.rows(
+        "INCLUDE PERFETTO MODULE npu.facts; SELECT rank, sum(CAST(value AS INT)) FROM npu_facts WHERE key IN "
+        "('input_slices.dropped.outside window', 'input_slices.dropped.excluded') AND rank IS NOT NULL GROUP BY rank"
+    )
+    return {int(rank): int(count) for rank, count in rows}
+
+
+def _by_name(timeline: Timeline, origin: int, offset: int) -> dict[str, Row]:
+    name = np.concatenate([b.name for b in timeline.slices])
+    ts = np.concatenate([b.ts for b in timeline.slices]) + offset
+    dur = np.concatenate([np.zeros(len(b), np.int64) if b.instant else b.dur for b in timeline.slices])
+    order = np.argsort(name, kind="stable")
+    name, ts, dur = name[order], ts[order], dur[order]
+    first = np.flatnonzero(np.diff(name, prepend=-1))
+    count = np.diff(np.append(first, len(name)))
+    columns = (
+        count,
+        np.add.reduceat(dur, first),
+        np.add.reduceat(ts - origin, first),
+        np.minimum.reduceat(ts, first),
+        np.maximum.reduceat(ts + dur, first),
+    )
+    texts = [timeline.strings[i] for i in name[first].tolist()]
+    out: dict[str, Row] = {}
+    for text, *row in zip(texts, *(c.tolist() for c in columns), strict=True):
+        # texts that differ only in what UTF-8 or SQL can't hold are one name in the trace
+        key = text.encode("utf-8", "replace").decode("utf-8").split("\0")[0]
+        out[key] = _sum(out[key], tuple(row)) if key in out else tuple(row)
+    return out
+
+
+def _sum(a: Row, b: Any) -> Row:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], min(a[3], b[3]), max(a[4], b[4])
+
+
+def _differences(rank: int, have: dict[str, Any], want: dict[str, Row], dropped: int) -> list[str]:
+    if dropped:
+        lost = sum(row[0] for row in want.values()) - sum(row[0] for row in have.values())
+        if lost != dropped:
+            return [f"rank {rank}: {lost:,} slices of the input are not in the trace, {dropped:,} were left out on purpose"]
+        return []
+    out = []
+    for name in sorted(set(want) | set(have)):
+        a, b = want.get(name), have.get(name)
+        shown = printable(name, 80)
+        if b is None:
+            out.append(f"rank {rank}: {shown}: {a[0] if a else 0:,} slices of the input are not in the trace")
+        elif a is None:
+            out.append(f"rank {rank}: {shown}: {b[0]:,} slices of the trace are not in the input")
+        elif a[0] != b[0]:
+            out.append(f"rank {rank}: {shown}: {a[0]:,} slices in the input, {b[0]:,} in the trace")
+        elif a != b:
+            what = [k for k, x, y in zip(("durations", "starts", "first start", "last end"), a[1:], b[1:], strict=True) if x != y]
+            out.append(f"rank {rank}: {shown}: the sums of {', '.join(what)} differ")
+    return out

@@ -1,0 +1,173 @@
+"""Does a trace hold what its writer put into it? Loads it in trace_processor and compares with the tallies that the
+writer stored in the facts.
+
+Overlapping slices are corrupted by an import without a word in `stats`, so the per-track counts and sums of durations
+are the test that counts (reference: the slice stack of trace_processor, slice_tracker.cc).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from converter.engine import Engine, open_trace
+from schemas.errors import InputError, printable
+
+#: Rows of `stats` that mean lost events although their severity is only `info`.
+HIDDEN_LOSSES = (
+    "track_event_parser_errors",
+    "track_event_tokenizer_errors",
+    "interned_data_tokenizer_errors",
+    "tokenizer_skipped_packets",
+    "track_hierarchy_missing_uuid",
+    "packet_skipped_seq_needs_incremental_state_invalid",
+    "flow_step_without_start",
+    "flow_end_without_start",
+)
+
+STATS = f"""
+SELECT name, severity, sum(value) FROM stats
+WHERE value > 0 AND (severity IN ('error', 'data_loss') OR name IN {HIDDEN_LOSSES})
+GROUP BY name, severity ORDER BY name
+"""
+
+# A thread's own track has no uuid in SQL: NULL here.
+ON_TRACKS = """
+WITH
+  slices AS (SELECT track_id, count(*) AS n, sum(dur) AS total, sum(dur < 0) AS open FROM slice GROUP BY track_id),
+  samples AS (SELECT track_id, count(*) AS n FROM counter GROUP BY track_id)
+SELECT
+  extract_arg(t.source_arg_set_id, 'trace_id') AS uuid,
+  coalesce(t.name, th.name, p.name, '') AS name,
+  coalesce(s.n, 0) AS slices,
+  coalesce(s.total, 0) AS duration_ns,
+  coalesce(c.n, 0) AS samples,
+  coalesce(s.open, 0) AS open
+FROM track AS t
+LEFT JOIN thread_track AS tt ON tt.id = t.id
+LEFT JOIN thread AS th ON th.utid = tt.utid
+LEFT JOIN process_track AS pt ON pt.id = t.id
+LEFT JOIN process AS p ON p.upid = pt.upid
+LEFT JOIN slices AS s ON s.track_id = t.id
+LEFT JOIN samples AS c ON c.track_id = t.id
+WHERE s.n > 0 OR c.n > 0
+"""
+
+STORED = """
+SELECT s.id, a.key, a.int_value FROM slice AS s JOIN args AS a USING (arg_set_id)
+WHERE s.category = 'npu.facts' AND (a.key GLOB 'debug.tallies*' OR a.key = 'debug.flows')
+"""
+
+TALLY_KEY = re.compile(r"debug\.tallies\[(\d+)\]\.(uuid|slices|duration_ns|samples)")
+
+
+class Held(NamedTuple):
+    """What is on one track."""
+
+    slices: int = 0
+    duration_ns: int = 0
+    samples: int = 0
+
+    def __str__(self) -> str:
+        parts = []
+        if self.slices or not self.samples:
+            parts.append(f"{self.slices:,} slices of {self.duration_ns:,} ns")
+        if self.samples:
+            parts.append(f"{self.samples:,} samples")
+        return " and ".join(parts)
+
+
+@dataclass
+class Findings:
+    """problems: one line each; compared: what was compared, for the line that says all is well."""
+
+    problems: list[str] = field(default_factory=list)
+    compared: str = ""
+
+
+def check(trace: str, against: Sequence[str] = (), engine: str | None = None) -> Findings:
+    """Raises InputError where the file is no trace or not one of ours, EngineError, and with `against` what reading
+    those inputs raises."""
+    with open_trace(trace, engine=engine) as tp:
+        stored, flows = _stored(tp)
+        if not stored:
+            raise InputError(
+                trace,
+                "not written by npu-perfetto, or cut short: no facts with tallies in it",
+                todo="convert the capture again",
+            )
+        findings = Findings()
+        findings.problems += [
+            f"import: {name} = {value:,} ({severity})" for name, severity, value in tp.rows(STATS)
+        ]
+        _compare_tracks(tp, stored, findings)
+        [(flow_count,)] = tp.rows("SELECT count(*) FROM flow")
+        if flow_count != flows:
+            findings.problems.append(f"flows: {flow_count:,} in the trace, {flows:,} written")
+        total = Held(*(sum(column) for column in zip(*stored.values(), strict=True)))
+        findings.compared = (
+            f"{total.slices:,} slices of {total.duration_ns:,} ns, {total.samples:,} counter samples on "
+            f"{len(stored):,} tracks and {flow_count:,} flows are what the writer stored; no import errors or losses"
+        )
+        if against:
+            from converter.against import compare
+
+            findings.problems += compare(tp, against)
+            findings.compared += f"; equal to what {len(against):,} input{'s' * (len(against) > 1)} hold"
+    return findings
+
+
+def _stored(tp: Engine) -> tuple[dict[int, Held], int]:
+    """uuid -> what the writer put on that track; and the number of flows."""
+    cells: dict[tuple[int, str], dict[str, int]] = {}
+    flows = 0
+    for slice_id, key, value in tp.rows(STORED):
+        if key == "debug.flows":
+            flows += value or 0
+        elif found := TALLY_KEY.fullmatch(key):
+            cells.setdefault((slice_id, found[1]), {})[found[2]] = value or 0
+    stored: dict[int, Held] = {}
+    for cell in cells.values():
+        uuid = cell.pop("uuid", 0)
+        a, b = stored.get(uuid, Held()), Held(**cell)
+        stored[uuid] = Held(*(x + y for x, y in zip(a, b, strict=True)))
+    return stored, flows
+
+
+def _compare_tracks(tp: Engine, stored: dict[int, Held], findings: Findings) -> None:
+    loaded: dict[int, tuple[str, Held]] = {}
+    threads: list[tuple[str, Held]] = []
+    for uuid, name, slices, duration_ns, samples, unclosed in tp.rows(ON_TRACKS):
+        held = Held(slices, duration_ns, samples)
+        if unclosed:
+            findings.problems.append(f"track {_shown(name)}: {unclosed:,} slices without an end")
+        if uuid is None:
+            threads.append((name, held))
+        else:
+            loaded[uuid] = (name, held)
+    for uuid, (name, held) in loaded.items():
+        want = stored.get(uuid, Held())
+        if held != want:
+            findings.problems.append(f"track {_shown(name)}: {held} in the trace, {want} written")
+    _compare_threads(threads, [held for uuid, held in stored.items() if uuid not in loaded], findings)
+
+
+def _compare_threads(threads: list[tuple[str, Held]], stored: list[Held], findings: Findings) -> None:
+    """The tracks of threads have no uuid to tell them by, so what is on them is compared as a multiset."""
+    left: Counter[Any] = Counter(stored)
+    for name, held in threads:
+        if left[held]:
+            left[held] -= 1
+        else:
+            findings.problems.append(f"thread {_shown(name)}: {held} in the trace, written on no thread")
+    for held, count in left.items():
+        if count and held != Held():
+            what = f"{held} written" + (f" on each of {count} tracks" if count > 1 else "")
+            findings.problems.append(f"{what}, on no track of the trace")
+
+
+def _shown(name: str) -> str:
+    return repr(printable(name, 80))

@@ -1,0 +1,102 @@
+"""Leaves parts of a Timeline out: what lies outside `--window`, what `--drop` names. All of it is counted.
+
+A slice that the window's edge crosses is kept whole: its recorded interval stays exact. Figures clip it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.timeline import NULL, Bool, Column, CounterBatch, FlowBatch, SliceBatch, Timeline
+
+
+def to_window(timeline: Timeline, window: tuple[int, int]) -> None:
+    """Keeps what shares time with [start, end) ns; a slice of no length where it starts inside. Sets the window."""
+    start, end = window
+    masks = []
+    for b in timeline.slices:
+        last = b.ts if b.instant else b.ts + b.dur
+        masks.append((b.ts < end) & ((last > start) | ((last == b.ts) & (b.ts >= start))))
+    samples = [(c.ts >= start) & (c.ts < end) for c in timeline.counters]
+    _keep(timeline, masks, samples, "outside window")
+    timeline.window = window
+
+
+def drop_categories(timeline: Timeline, categories: Sequence[str]) -> None:
+    """Leaves out slices of these categories, such as `python_function`."""
+    ids = [i for i in map(timeline.strings.find, categories) if i != NULL]
+    masks = [~np.isin(np.broadcast_to(b.category, len(b)), ids) for b in timeline.slices]
+    _keep(timeline, masks, [np.ones(len(c), np.bool_) for c in timeline.counters], "excluded")
+
+
+def _keep(timeline: Timeline, masks: list[Bool], samples: list[Bool], reason: str) -> None:
+    kept = np.concatenate(masks) if masks else np.empty(0, np.bool_)
+    number = np.where(kept, np.cumsum(kept) - 1, NULL)  # old global number -> new, or NULL
+    timeline.tally.slices.drop(reason, int((~kept).sum()))
+
+    tasks = timeline.tasks
+    task_stays = number[tasks.slice] != NULL if len(tasks) else np.empty(0, np.bool_)
+    new_task = np.where(task_stays, np.cumsum(task_stays) - 1, NULL)
+
+    old = timeline.slices
+    timeline.slices, timeline.slice_count = [], 0
+    for batch, mask in zip(old, masks, strict=True):
+        timeline.add(_rows(batch, mask, new_task))
+    for view in ("tasks", "host", "device"):
+        table = getattr(timeline, view)
+        stays = number[table.slice] != NULL if len(table) else np.empty(0, np.bool_)
+        made = replace(table, **{f.name: getattr(table, f.name)[stays] for f in fields(table)})
+        made.slice = number[made.slice]
+        setattr(timeline, view, made)
+
+    flows = []
+    for f in timeline.flows:
+        out, into = number[f.out], number[f.into]
+        both = (out != NULL) & (into != NULL)
+        timeline.tally.flows.drop(reason, int((~both).sum()))
+        flows.append(FlowBatch(f.category, out[both], into[both], f.out_ts[both]))
+    timeline.flows = flows
+
+    counters = []
+    for c, mask in zip(timeline.counters, samples, strict=True):
+        timeline.tally.counters.drop(reason, int((~mask).sum()))
+        counters.append(CounterBatch(c.track[mask], c.ts[mask], c.values[mask]))
+    timeline.counters = counters
+
+
+def _rows(b: SliceBatch, mask: Bool, new_task: npt.NDArray[Any]) -> SliceBatch:
+    columns = []
+    for c in b.columns:
+        values, valid = c.values[mask], None if c.valid is None else c.valid[mask]
+        if c.key == "task" and c.kind == "int":
+            values = np.where(True if valid is None else valid, new_task[values], values)
+        columns.append(Column(c.key, c.kind, values, valid))
+    return SliceBatch(
+        b.track[mask],
+        b.ts[mask],
+        b.dur[mask],
+        b.name[mask],
+        b.category[mask] if isinstance(b.category, np.ndarray) else b.category,
+        columns,
+        None if b.extra is None else [e for e, m in zip(b.extra, mask.tolist(), strict=True) if m],
+        b.instant,
+    )
+
+
+def shift(timeline: Timeline, offset_ns: int) -> None:
+    """Moves everything of a rank by one constant: trace time = recorded time + offset_ns. Durations stay."""
+    if not offset_ns:
+        return
+    for part in (*timeline.slices, *timeline.counters):
+        part.ts = part.ts + offset_ns
+    for table in (timeline.tasks, timeline.host, timeline.device):
+        table.ts = table.ts + offset_ns
+    for f in timeline.flows:
+        f.out_ts = f.out_ts + offset_ns
+    if timeline.window:
+        timeline.window = (timeline.window[0] + offset_ns, timeline.window[1] + offset_ns)
