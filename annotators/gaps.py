@@ -16,13 +16,15 @@ import numpy.typing as npt
 
 from annotators import intervals
 from annotators.annotation import Annotation
-from annotators.host_cover import WrapperTest, host_cover, is_wrapper
+from annotators.host_cover import host_cover
+from annotators.linking import submissions
 from annotators.times import npu_rank_times
+from schemas.dspark_tables import Steps
+from schemas.roles import Roles, load_roles
 from schemas.timeline import (
     NULL,
     Bool,
     Column,
-    Host,
     HostSlices,
     Int32,
     Int64,
@@ -102,25 +104,14 @@ def _take_first(into: Int64, group: Int64, row: Int64) -> None:
     into[group[first]] = row[first]
 
 
-def launches(tasks: Tasks, host: HostSlices, strings: StringPool, rows: Int64) -> Int64:
-    """int64[m]: the host row that submitted each task, by connection id; NULL where none does, for a row of NULL, and
-    for a task with a Model ID: its connection id dates from the capture of its graph.
-
-    Among CANN slices of one connection id `Node@launch` is the submission, else the last to start.
-    """
+def launches(timeline: Timeline, rows: Int64) -> Int64:
+    """int64[m]: the host row that submitted each task, by connection id or flow; NULL where none does, for a row of
+    NULL, and for a task with a Model ID: its connection id dates from the capture of its graph."""
+    tasks = timeline.tasks
     out = np.full(len(rows), NULL, np.int64)
-    cann = np.flatnonzero((host.source == Host.CANN) & (host.connection_id != NULL))
     some = np.flatnonzero(rows != NULL)
-    some = some[(tasks.model_id[rows[some]] == NULL) & (tasks.connection_id[rows[some]] != NULL)]
-    if not len(cann) or not len(some):
-        return out
-    node = host.name[cann] == strings.find("Node@launch")
-    cann = cann[np.lexsort((host.ts[cann], node, host.connection_id[cann]))]
-    ids = host.connection_id[cann]
-    wanted = tasks.connection_id[rows[some]]
-    last = np.searchsorted(ids, wanted, side="right") - 1
-    found = (last >= 0) & (ids[last] == wanted)
-    out[some[found]] = cann[last[found]]
+    some = some[tasks.model_id[rows[some]] == NULL]
+    out[some] = submissions(timeline, tasks.slice[rows[some]], tasks.connection_id[rows[some]])
     return out
 
 
@@ -201,12 +192,11 @@ def _differs_from_last(values: Int64 | Float64) -> Bool:
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
-def annotate(timeline: Timeline, links: Any = None, steps: Any = None, wrapper: WrapperTest = is_wrapper) -> Annotation:
+def annotate(timeline: Timeline, steps: Steps | None = None, roles: Roles | None = None) -> Annotation:
     """The track `Gaps`, the counters `Busy streams` and `Gap share`, and the fact `times` (`npu_rank_times`).
 
-    links: None, or an object whose `launch` is int64[tasks], the host row that submitted each task (NULL: none).
-    steps: None, or an object with `ts` and `dur`, int64[steps]: adds the counter `Gap share per step`.
-    wrapper: which host names only wrap others (the role table). Tables: `gaps`, `gap_ends`, `busy`.
+    steps: adds the counter `Gap share per step`. roles: the built-in table where None. Tables: `gaps` (start, end),
+    `gap_ends` (Ends), `busy` (start, end).
     """
     tasks, host, strings = timeline.tasks, timeline.host, timeline.strings
     if timeline.window is None or not len(tasks):
@@ -214,8 +204,8 @@ def annotate(timeline: Timeline, links: Any = None, steps: Any = None, wrapper: 
     busy = intervals.merged(tasks.ts, tasks.end)
     start, end = gaps = intervals.gaps(busy, timeline.window)
     ends = neighbours(tasks, gaps)
-    cover = host_cover(gaps, host, strings, wrapper)
-    launch = launches(tasks, host, strings, ends.next) if links is None else _linked(links.launch, tasks, ends.next)
+    cover = host_cover(gaps, host, strings, roles or load_roles())
+    launch = launches(timeline, ends.next)
 
     layer = Layer(strings, timeline.slice_count)
     track = layer.track("Gaps", Kind.LANE, role=Role.DERIVED, order=60, description=GAPS)
@@ -226,11 +216,6 @@ def annotate(timeline: Timeline, links: Any = None, steps: Any = None, wrapper: 
     _counters(layer, tasks, busy, timeline.window, steps)
     facts = {"times": npu_rank_times(timeline).as_facts()}
     return Annotation(layer, {"gaps": gaps, "gap_ends": ends, "busy": busy}, facts=facts)
-
-
-def _linked(launch: Int64, tasks: Tasks, rows: Int64) -> Int64:
-    known = (rows != NULL) & (tasks.model_id[rows] == NULL)
-    return np.where(known, launch[rows], NULL)
 
 
 def _taken(values: IntArray, rows: Int64, absent: int) -> Any:
@@ -267,7 +252,7 @@ def _known_columns(strings: StringPool, host: HostSlices, cover: Int64, ratio: A
     ]
 
 
-def _counters(layer: Layer, tasks: Tasks, busy: intervals.Spans, window: tuple[int, int], steps: Any) -> None:
+def _counters(layer: Layer, tasks: Tasks, busy: intervals.Spans, window: tuple[int, int], steps: Steps | None) -> None:
     fields = {"role": Role.DERIVED}
     streams = layer.track("Busy streams", Kind.COUNTER, order=70, unit="streams", description=BUSY_STREAMS, **fields)
     layer.add_samples(streams, *busy_streams(tasks, window))

@@ -10,26 +10,14 @@ same gap matter. That makes the whole question a few sorts over the host slices 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from annotators.intervals import Spans
+from schemas.roles import Roles
 from schemas.timeline import NULL, Bool, Host, HostSlices, Int64, StringPool
-
-#: Texts in, bool[n] out: which names only wrap what happens inside them.
-WrapperTest = Callable[[Sequence[str]], npt.NDArray[np.bool_]]
-
-#: Spans that cover whole phases of a scheduler or a training loop. Python frames and modules are left out by source.
-WRAPPERS = re.compile(r"scheduler\.|step\[|ProfilerStep#")
-
-
-def is_wrapper(names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """bool[n] over texts: the wrappers that are known without a role table."""
-    return np.fromiter((WRAPPERS.match(name) is not None for name in names), np.bool_, len(names))
 
 
 @dataclass
@@ -42,7 +30,7 @@ class HostCover:
     self_ns: Int64
 
 
-def host_cover(gaps: Spans, host: HostSlices, strings: StringPool, wrapper: WrapperTest = is_wrapper) -> HostCover:
+def host_cover(gaps: Spans, host: HostSlices, strings: StringPool, roles: Roles) -> HostCover:
     """The host slice with the largest self time inside each gap.
 
     gaps: sorted and disjoint, int64[k] ns. Ties: the shorter slice, then the earlier, then the first in the input.
@@ -54,7 +42,7 @@ def host_cover(gaps: Spans, host: HostSlices, strings: StringPool, wrapper: Wrap
     out = HostCover(np.full(count, NULL, np.int64), np.zeros(count), np.zeros(count, np.int64))
     if not count or not len(host):
         return out
-    rows, gap = _ending_in_gaps(start, end, host, _wrapped(host, strings, wrapper))
+    rows, gap = _ending_in_gaps(start, end, host, _wrapped(host, strings, roles))
     if not len(rows):
         return out
     # By gap and thread, then as the stack grows: start, longer first, input order.
@@ -73,11 +61,11 @@ def host_cover(gaps: Spans, host: HostSlices, strings: StringPool, wrapper: Wrap
     return out
 
 
-def _wrapped(host: HostSlices, strings: StringPool, wrapper: WrapperTest) -> Bool:
+def _wrapped(host: HostSlices, strings: StringPool, roles: Roles) -> Bool:
     """bool[n]: host slices that the question leaves out. Each distinct name is tested once."""
     used = np.flatnonzero(np.bincount(host.name, minlength=len(strings)))
     wraps = np.zeros(len(strings), np.bool_)
-    wraps[used] = wrapper([strings[i] for i in used.tolist()])
+    wraps[used] = roles.is_wrapper([strings[i] for i in used.tolist()])
     left_out: Bool = wraps[host.name] | (host.source == Host.PYTHON)
     return left_out
 

@@ -21,9 +21,10 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
+from converter.readers import arrow_arrays
+from converter.readers.csv_cells import AsText
 from converter.readers.csv_text import CUT_LOOKAHEAD_LINES, CsvFile, is_whole_row, split_line
 from schemas.columns import ABSENT_CELLS, ColumnSpec
 from schemas.errors import InputError
@@ -79,8 +80,9 @@ class TableReader:
         self._types = {self.names[s.index]: _arrow_type(s) for s in self.specs}
         self._strings = {self.names[s.index]: pa.string() for s in self.specs}
 
-    def chunk(self, start: int, end: int) -> Chunk:
-        """Reads and parses [start, end). Raises InputError where pyarrow can't even hold the chunk."""
+    def chunk(self, start: int, end: int, *, as_text: bool = False) -> Chunk:
+        """Reads and parses [start, end); as_text: without the first way."""
+        self._typed_first &= not as_text
         data = self.file.read(start, end)
         bad_utf8 = -1
         try:
@@ -148,14 +150,18 @@ class TableReader:
 
     def _leave_out_headers(self, chunk: Chunk) -> None:
         """A header among the rows (files joined by cat) is not a row: every cell repeats the header's."""
+        import pyarrow.compute as pc
+
         same = np.ones(chunk.rows, np.bool_)
         for spec in self.specs:
-            same &= np.asarray(pc.fill_null(pc.equal(chunk.cells[spec.index], spec.header), False))
+            same &= arrow_arrays.booleans(
+                pc.is_in(chunk.cells[spec.index], value_set=arrow_arrays.strings([spec.header]).cast(pa.string()))
+            )
             if not same.any():
                 return
         row_lines = np.arange(chunk.rows, dtype=np.int64) if chunk.row_lines is None else chunk.row_lines
         chunk.repeated_headers = row_lines[same].tolist()
-        keep = pa.array(~same)
+        keep = arrow_arrays.mask(~same)
         chunk.cells = {i: cells.filter(keep) for i, cells in chunk.cells.items()}
         chunk.rows, chunk.row_lines = int((~same).sum()), row_lines[~same]
 
@@ -179,7 +185,7 @@ class TableReader:
                 row_lines.append(line)
         chunk.rows, chunk.row_lines = len(rows), np.array(row_lines, np.int64)
         for spec in self.specs:
-            chunk.cells[spec.index] = pa.array([cells[spec.index] for cells in rows], pa.string())
+            chunk.cells[spec.index] = arrow_arrays.strings([cells[spec.index] for cells in rows])
         return chunk
 
 
@@ -231,7 +237,10 @@ def read_chunks(reader: TableReader, convert: Callable[[Chunk], T]) -> Iterator[
 
     def work(start: int, end: int) -> T:
         try:
-            return convert(reader.chunk(start, end))
+            try:
+                return convert(reader.chunk(start, end))
+            except AsText:
+                return convert(reader.chunk(start, end, as_text=True))
         except (pa.ArrowException, csv.Error) as error:
             what = f"the rows at byte {start} can't be read: {error}"
             raise InputError(file.path, what, todo="export the capture again") from None

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from converter.readers import arrow_arrays
 from schemas.timeline import Bool, Int64
 
 OK, NOT_A_NUMBER, OUT_OF_RANGE = 0, 1, 2  #: what became of a cell
@@ -76,7 +76,7 @@ def _as_strings(texts: Any) -> pa.Array:
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     if not isinstance(texts, pa.Array):
-        texts = pa.array(texts, pa.large_string())
+        texts = arrow_arrays.strings(texts)
     if pa.types.is_dictionary(texts.type):
         texts = texts.dictionary_decode()
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
@@ -85,37 +85,35 @@ def _as_strings(texts: Any) -> pa.Array:
 
 
 def decimal_to_int64(values: pa.Array) -> tuple[Int64, Bool]:
-    """The unscaled integers of a decimal128 array, and where they are present and fit int64.
-
-    values: decimal128[n] without an offset into a shared buffer, or with one (both are handled).
-    """
-    n = len(values)
-    data = values.buffers()[1]
-    if data is None or n == 0:
-        return np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    words = np.frombuffer(data, np.int64, 2 * (values.offset + n))[2 * values.offset :].reshape(n, 2)
+    """The unscaled integers of a decimal128 array, and where they are present and fit int64."""
+    words = arrow_arrays.values(values, np.int64, 2).reshape(-1, 2)
     low, high = words[:, 0], words[:, 1]
     fits = high == (low >> 63)
     if values.null_count:
-        fits &= np.asarray(values.is_valid())
+        fits &= arrow_arrays.valid(values)
     return (low.copy() if fits.all() else np.where(fits, low, 0)), fits
 
 
 def _plain_to_ns(texts: pa.Array, power: int) -> tuple[Int64, Bool]:
     """The second way. Cells that are not plain decimals within range come back not ok."""
+    import pyarrow.compute as pc
+
     cells = pc.extract_regex(texts, _PLAIN)
-    ok = np.asarray(pc.is_valid(cells))
-    whole_text = pc.fill_null(pc.struct_field(cells, "whole"), "0")
-    part_text = pc.fill_null(pc.struct_field(cells, "part"), "")
-    negative = np.asarray(pc.equal(pc.fill_null(pc.struct_field(cells, "sign"), ""), "-"))
-    whole = np.asarray(pc.cast(whole_text, pa.int64()))
-    part = np.asarray(pc.cast(pc.utf8_rpad(part_text, _WHOLE_DIGITS, "0"), pa.int64()))
+    ok = arrow_arrays.valid(cells)
+    ns = np.zeros(len(ok), np.int64)
+    cells = cells.filter(arrow_arrays.mask(ok))
+    negative = arrow_arrays.booleans(pc.match_substring(pc.struct_field(cells, "sign"), "-"))
+    whole = arrow_arrays.values(pc.cast(pc.struct_field(cells, "whole"), pa.int64()), np.int64)
+    padded = pc.utf8_rpad(pc.struct_field(cells, "part"), _WHOLE_DIGITS, "0")
+    part = arrow_arrays.values(pc.cast(padded, pa.int64()), np.int64)
     unit, scale = 10**power, 10 ** (_WHOLE_DIGITS - power)  # part / scale = ns
-    ok &= whole <= MAX_NS // unit - 1
-    ns, rest = np.divmod(part, scale)
-    ns = ns + np.where(ok, whole, 0) * unit
-    ns += (rest > scale // 2) | ((rest == scale // 2) & (ns & 1 == 1))
-    return np.where(ok, np.where(negative, -ns, ns), 0), ok
+    fits = whole <= MAX_NS // unit - 1
+    found, rest = np.divmod(part, scale)
+    found = found + np.where(fits, whole, 0) * unit
+    found += (rest > scale // 2) | ((rest == scale // 2) & (found & 1 == 1))
+    ns[ok] = np.where(negative, -found, found)
+    ok[ok] = fits
+    return np.where(ok, ns, 0), ok
 
 
 def read_ns(texts: Any, unit_ns: int = 1000) -> tuple[Int64, Status]:
@@ -127,6 +125,8 @@ def read_ns(texts: Any, unit_ns: int = 1000) -> tuple[Int64, Status]:
     empty, null, N/A, nan, inf) or OUT_OF_RANGE (a number outside int64 ns).
     """
     power = _power_of_ten(unit_ns)
+    import pyarrow.compute as pc  # 70 ms that a plain file, read straight into decimals, does not pay
+
     cells = _as_strings(texts)
     kind = pa.decimal128(20, power)
     try:
@@ -140,7 +140,7 @@ def read_ns(texts: Any, unit_ns: int = 1000) -> tuple[Int64, Status]:
     status = np.zeros(len(ns), np.int8)
     if not ok.all():
         left = np.flatnonzero(~ok)
-        for row, text in zip(left.tolist(), cells.take(pa.array(left)).to_pylist(), strict=True):
+        for row, text in zip(left.tolist(), cells.take(arrow_arrays.rows(left)).to_pylist(), strict=True):
             ns[row], status[row] = (0, NOT_A_NUMBER) if text is None else text_to_ns(text, unit_ns)
     return ns, status
 
@@ -153,4 +153,4 @@ def to_ns(texts: Any, unit_ns: int = 1000) -> tuple[Int64, Bool]:
 
 def texts_to_ns(texts: Sequence[str], unit_ns: int = 1000) -> tuple[Int64, Bool]:
     """`to_ns` for a list of str, as a JSON reader has it."""
-    return to_ns(pa.array(texts, pa.large_string()), unit_ns)
+    return to_ns(texts, unit_ns)

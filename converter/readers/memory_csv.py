@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-
-from converter.readers import csv_cells
+from converter.readers import arrow_arrays, csv_cells
 from converter.readers.csv_table import Chunk, TableReader, read_chunks
 from converter.readers.csv_text import CsvFile
 from converter.readers.exact_time import EPOCH_2000_NS, OK
@@ -135,10 +133,10 @@ def _add_chunk(
             tally.drop(reason, int(rows.sum()), f"{name}, line {line + chunk.line_of(int(rows.argmax()))}")
 
     for spec in values:
-        numbers, valid, raw = csv_cells.floats(chunk.cells[spec.index])
+        numbers, raw = csv_cells.floats(chunk.cells[spec.index])
         text = np.zeros(chunk.rows, np.bool_)
         text[raw.rows] = True
-        valid &= np.isfinite(numbers)
+        valid = np.isfinite(numbers)
         present = valid | text
         tally.read += int(present.sum())
         unreadable = text | (present & (status != OK))
@@ -158,7 +156,7 @@ def _groups(
     chunk: Chunk, component: ColumnSpec | None, device: ColumnSpec | None
 ) -> tuple[Int64, list[tuple[str, str]]]:
     """Per row the number of its (component, device), and those."""
-    nothing = pa.array([""] * chunk.rows, pa.string())
+    nothing = arrow_arrays.strings([""] * chunk.rows)
     coded = [csv_cells.texts(nothing if spec is None else chunk.cells[spec.index]) for spec in (component, device)]
     (first, components), (second, devices) = coded
     pairs = first.astype(np.int64) * (len(devices) + 1) + second

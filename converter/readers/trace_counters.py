@@ -101,7 +101,9 @@ class Counters:
             id_keys = tuple(key for key in keys if key.endswith("id")) if len(keys) > 1 else ()
             columns = dict(zip(keys, zip(*(args[row].values() for row in rows), strict=True), strict=True))
             known = [[of[row] for row in rows] for of in (pids, names, ids)]
-            which = [[str(v) for v in columns[k]] if set(map(type, columns[k])) & _NO_KEY else columns[k] for k in id_keys]
+            which = [
+                [str(v) for v in columns[k]] if set(map(type, columns[k])) & _NO_KEY else columns[k] for k in id_keys
+            ]
             if len(id_keys) == len(keys):
                 self.tally.read += len(rows)
                 self._drop("malformed event", place, rows)
@@ -136,7 +138,9 @@ class Counters:
         bad = [row for row, number in zip(rows, numbers, strict=True) if number is None]
         self._drop("not a number", place, bad)
         for is_float in (False, True):
-            at = [i for i, n in enumerate(numbers) if n is not None and (isinstance(n, float) or n >= 2**63) == is_float]
+            at = [
+                i for i, n in enumerate(numbers) if n is not None and (isinstance(n, float) or n >= 2**63) == is_float
+            ]
             if at:
                 picked: npt.NDArray[Any] = np.array([numbers[i] for i in at], np.float64 if is_float else np.int64)
                 self.samples.setdefault(is_float, []).append((series[at], ts[at], picked))
@@ -145,9 +149,7 @@ class Counters:
         if rows:
             self.tally.drop(reason, len(rows), "" if reason in self.tally.first else place(rows[0]))
 
-    def finish(
-        self, timeline: Timeline, group: Callable[[int], int], base_ns: int, floor_ns: int, name: str
-    ) -> None:
+    def finish(self, timeline: Timeline, group: Callable[[int], int], base_ns: int, floor_ns: int, name: str) -> None:
         """Makes the tracks and batches; samples before floor_ns are dropped. name: the file, for the place."""
         tracks = np.zeros(len(self.index), np.int32)
         taken: set[tuple[int, str]] = set()

@@ -290,7 +290,9 @@ class _Reader:
     def finish(self) -> TraceParts:
         self._pairs()
         if self.phases:
-            kinds = ", ".join(f"{count} x {printable(phase, 20)!r}" for phase, count in sorted(self.phases.items())[:20])
+            kinds = ", ".join(
+                f"{count} x {printable(phase, 20)!r}" for phase, count in sorted(self.phases.items())[:20]
+            )
             self.timeline.warn(f"{self.name}: events of an unknown phase were dropped: {kinds}")
         return fill_timeline(
             self.timeline, self.threads, self.slices, self.instants, self.flows, self.counters, self.header, self.name
@@ -313,5 +315,3 @@ def _id_texts(events: list[Event]) -> list[str]:
 def _async_keys(events: list[Event]) -> list[Any]:
     ids = _id_texts(events)
     return [(e.pid, AsyncId(e.cat, id_, e.name)) for e, id_ in zip(events, ids, strict=True)]
-
-

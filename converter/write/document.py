@@ -27,6 +27,7 @@ from schemas.timeline import Int32, Int64, Kind, Layer, SliceBatch, StringPool
 
 REALTIME = BuiltinClock.BUILTIN_CLOCK_REALTIME
 UUID_SPACE = 1 << 22  # track uuids of one document
+FLOW_SPACE = 1 << 40  # flow ids of one document: they are global in a trace
 TEXTS_PER_PACKET = 20_000
 TEXT_BYTES_PER_PACKET = 1 << 20
 
@@ -103,7 +104,7 @@ def encode(document: Document, number: int) -> Iterator[bytes]:
     keep = {i for i, t in enumerate(layer.tracks) if t.kind is Kind.PROCESS}
     lanes = track_writer.assign(layer.tracks, track, lane, dur, sampled, number * UUID_SPACE, keep)
     uuid = lanes.of_slices(track, lane)
-    flows = _flows(layer, layout, batches)
+    flows = _flows(layer, layout, batches, number * FLOW_SPACE)
     if facts_batch is not None:
         held = dict(document.facts)
         held["tallies"] = [
@@ -140,7 +141,9 @@ def _joined(parts: list[Any], dtype: Any) -> Any:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
-def _flows(layer: Layer, layout: Layout, batches: list[SliceBatch]) -> tuple[Int64, Int64, Int64] | None:
+def _flows(
+    layer: Layer, layout: Layout, batches: list[SliceBatch], base: int
+) -> tuple[Int64, Int64, Int64] | None:
     """(slice with flow_ids, slice with terminating_flow_ids, id): the id goes on whichever begin comes first in time,
     then in the file; an arrow written the other way round vanishes without a trace in `stats` (design.md, Flows)."""
     if not layer.flows:
@@ -153,7 +156,7 @@ def _flows(layer: Layer, layout: Layout, batches: list[SliceBatch]) -> tuple[Int
     place = np.empty(len(ts), np.int64)
     place[layout.order] = np.arange(len(ts))
     swap = (ts[into] < ts[out]) | ((ts[into] == ts[out]) & (place[into] < place[out]))
-    return np.where(swap, into, out), np.where(swap, out, into), np.arange(1, len(out) + 1, dtype=np.int64)
+    return np.where(swap, into, out), np.where(swap, out, into), base + np.arange(1, len(out) + 1, dtype=np.int64)
 
 
 def _key_iids(batches: list[SliceBatch]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from annotators import gaps as module
 from annotators import intervals
 from annotators.gaps import annotate, busy_streams, gap_names, gap_share, launches, neighbours, task_gaps
 from schemas.timeline import NULL, Host, Kind, StringPool
-from tests.annotators.bare_timeline import host_of, tasks_of, timeline_of
+from tests.annotators.bare_timeline import timeline_of
 
 MS = 1_000_000
 rows_of_tasks = st.lists(
@@ -194,26 +194,20 @@ def test_one_task_no_gap():
     assert annotate(timeline_of([])).skipped == "no recorded task"
 
 
-def test_launch_prefers_the_node_and_ignores_what_has_no_id():
-    pool = StringPool()
-    tasks = tasks_of(
-        [{"ts": 50, "dur": 1, "connection_id": 5}, {"ts": 60, "dur": 1}, {"ts": 70, "dur": 1, "connection_id": 9}], pool
-    )
-    host = host_of(
-        [
-            {"ts": 10, "dur": 9, "name": "Node@launch", "source": Host.CANN, "connection_id": 5},
-            {"ts": 12, "dur": 3, "name": "AscendCL@x", "source": Host.CANN, "connection_id": 5},
-            {"ts": 20, "dur": 3, "name": "aten::x", "connection_id": 9},
-        ],
-        pool,
-    )
-    assert launches(tasks, host, pool, np.array([0, 1, 2, NULL])).tolist() == [0, NULL, NULL, NULL]
-
-
-def test_links_given_by_another_annotator():
-    timeline = timeline_of(FILL_CLAMP, HOST)
-    links = SimpleNamespace(launch=np.array([NULL, 1, 0]))
-    assert column(annotate(timeline, links), "launch_name") == ["aten::to", None]
+def test_launch_by_connection_id_only_for_eager_tasks():
+    tasks = [
+        {"ts": 50, "dur": 1, "connection_id": 5},
+        {"ts": 60, "dur": 1},
+        {"ts": 70, "dur": 1, "connection_id": 9},
+        {"ts": 80, "dur": 1, "connection_id": 5, "model_id": 47},
+    ]
+    host = [
+        {"ts": 10, "dur": 9, "name": "Node@launch", "source": Host.CANN, "connection_id": 5},
+        {"ts": 20, "dur": 3, "name": "aten::x", "connection_id": 9},
+    ]
+    timeline = timeline_of(tasks, host)
+    timeline.host.slice += 100  # numbers of their own, after those of the tasks
+    assert launches(timeline, np.array([0, 1, 2, 3, NULL])).tolist() == [0, NULL, NULL, NULL, NULL]
 
 
 def test_sums_beyond_int64_are_left_out():

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from annotators.host_cover import host_cover, innermost_container, is_wrapper
+from annotators.host_cover import host_cover, innermost_container
+from schemas.roles import load_roles
 from schemas.timeline import NULL, Host, StringPool
 from tests.annotators.bare_timeline import host_of
+
+ROLES = load_roles()
 
 #: Names and sources: ops, an API call, a wrapper by name, a Python frame.
 KINDS = [
@@ -32,7 +35,7 @@ def cover_of(gaps, rows):
     pool = StringPool()
     host = host_of(rows, pool)
     start, end = (np.array(side, np.int64) for side in zip(*gaps, strict=True))
-    return host_cover((start, end), host, pool), host, pool
+    return host_cover((start, end), host, pool, ROLES), host, pool
 
 
 def reference(gaps, host, pool):
@@ -132,7 +135,7 @@ def test_touching_is_not_overlapping():
 def test_no_gap_no_host():
     pool = StringPool()
     none = np.empty(0, np.int64)
-    assert len(host_cover((none, none), host_of([slice_(0, 1)], pool), pool).host) == 0
+    assert len(host_cover((none, none), host_of([slice_(0, 1)], pool), pool, ROLES).host) == 0
     assert cover_of([(0, 10)], [])[0].host.tolist() == [NULL]
 
 
@@ -149,6 +152,10 @@ def test_deep_stacks_and_many_siblings():
     assert parent.tolist() == expected
 
 
-def test_wrapper_names():
-    names = ["scheduler.run_batch", "step[VERIFY bs=4]", "ProfilerStep#50", "aten::to", "my_step[", "schedulers"]
-    assert is_wrapper(names).tolist() == [True, True, True, False, False, False]
+def test_a_users_role_table_names_wrappers(tmp_path):
+    table = tmp_path / "roles.toml"
+    table.write_text("[wrapper]\npatterns = ['^gloo:']\n")
+    pool = StringPool()
+    host = host_of([slice_(10, 80, 1), slice_(20, 5, 3)], pool)
+    cover = host_cover((np.array([0]), np.array([100])), host, pool, load_roles(table))
+    assert pool[host.name[cover.host[0]]] == "scheduler.run_batch"

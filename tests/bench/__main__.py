@@ -87,11 +87,11 @@ def figure(what: str, value: float, limit: float, detail: str, at_least: bool = 
 
 
 def big_csv(folder: Path, rows: int) -> Path:
-    from samples.big import write_kernel_details
+    from samples import big
 
     path = folder / f"kernel_details_{rows}.csv"
     if not path.exists():
-        write_kernel_details(path, rows)
+        big.big_csv(path, rows)
     return path
 
 
@@ -125,11 +125,11 @@ def slope(folder: Path) -> None:
 
 
 def json_figures(folder: Path, megabytes: int, runs: int) -> None:
-    from samples.big import write_trace_view
+    from samples import big
 
     path = folder / f"trace_view_{megabytes}.json"
     if not path.exists():
-        write_trace_view(path, megabytes)
+        big.big_json(path, megabytes)
     size = path.stat().st_size
     out = folder / "out.pftrace"
     ours, theirs, ratio = in_turn(
