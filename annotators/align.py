@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from annotators.anchors import UNRELATED_NS, Pairs, RankAnchors, find_anchors, is_expert_kernel, match
-from annotators.launch_check import launch_check
 from schemas.errors import UsageError
 from schemas.timeline import Clock, Int64, Timeline
 
@@ -69,39 +68,40 @@ def align(
     assume_aligned: bool = False,
     host_facts: Mapping[int, HostFacts] | None = None,
     expert: Callable[[str], bool] = is_expert_kernel,
+    window: tuple[int, int] | None = None,
 ) -> list[Clock]:
     """A clock per timeline, in their order; the timelines are as recorded and stay so.
 
     reference_rank: the rank that the others are moved to, else the lowest; host_facts: by rank; expert: tells MoE
-    dispatch and combine kernels by name. A rank that shares no anchors with the reference is aligned through one that
-    does (a chain of groups); its residuals are then the sums along the way.
+    dispatch and combine kernels by name; window: ns in trace time (--window): only anchors in it count, because drift
+    over the rest of a long profile says nothing about it. A rank that shares no anchors with the reference is aligned
+    through one that does (a chain of groups); its residuals are then the sums along the way.
     Raises UsageError where the reference rank isn't among the timelines.
     """
     ranks = [timeline.rank for timeline in timelines]
     if reference_rank is not None and reference_rank not in ranks:
         known = ", ".join(str(rank) for rank in sorted(ranks))
         raise UsageError(f"--reference-rank {reference_rank}: no such rank here; the ranks are {known}")
-    facts = host_facts or {}
-    clocks: dict[int, Clock] = {}
-    if timelines:
-        reference = ranks.index(min(ranks) if reference_rank is None else reference_rank)
-        clocks[reference] = Clock(method="reference")
-        if len(timelines) > 1:
-            anchors = [find_anchors(timeline, expert) for timeline in timelines]
+    if not timelines:
+        return []
+    reference = ranks.index(min(ranks) if reference_rank is None else reference_rank)
+    facts = [(host_facts or {}).get(rank, HostFacts()) for rank in ranks]
 
-            def edge(a: int, b: int) -> _Edge | None:
-                known = "manual" if assume_aligned else None
-                if known is None and same_host(facts.get(ranks[a], HostFacts()), facts.get(ranks[b], HostFacts())):
-                    known = "same_host"
-                return _edge(anchors[a], anchors[b], known)
+    def clocks_by(anchors: Sequence[RankAnchors]) -> list[Clock]:
+        def edge(a: int, b: int) -> _Edge | None:
+            known = "manual" if assume_aligned else "same_host" if same_host(facts[a], facts[b]) else None
+            return _edge(anchors[a], anchors[b], known)
 
-            _spread(clocks, range(len(timelines)), reference, edge)
-    out = []
-    for position, timeline in enumerate(timelines):
-        clock = clocks.get(position, Clock())
-        clock.launch_pairs, clock.causality_violations, clock.worst_violation_ns = launch_check(timeline)
-        out.append(clock)
-    return out
+        clocks = {reference: Clock(method="reference")}
+        _spread(clocks, range(len(timelines)), reference, edge)
+        return [clocks.get(position, Clock()) for position in range(len(timelines))]
+
+    clocks = clocks_by([find_anchors(timeline, expert) for timeline in timelines])
+    if window is None or len(timelines) == 1:
+        return clocks
+    # The window is on the common clock, the anchors are not yet: the first pass says where it lies on each rank.
+    recorded = [(window[0] - clock.offset_ns, window[1] - clock.offset_ns) for clock in clocks]
+    return clocks_by([find_anchors(t, expert, w) for t, w in zip(timelines, recorded, strict=True)])
 
 
 def _spread(

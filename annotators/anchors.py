@@ -31,6 +31,7 @@ NOISE_NS = 1000
 CLEARLY = 3
 #: What pairs at this residual or above has nothing to do with each other.
 UNRELATED_NS = 1_000_000
+MIN_IN_ORDER = 4  # with fewer there is no second lag to compare with
 MAX_LOST = 512  # kernels that a rank may have lost more than its peer, beyond the difference of their counts
 SAMPLE = 1024  # pairs looked at per lag
 MAX_DRIFT = 200e-6  # of one clock against another: real ones drift by tens of ppm
@@ -48,7 +49,7 @@ def is_expert_kernel(name: str) -> bool:
 
 
 @dataclass
-class Sequence:
+class InOrder:
     """Kernels that pair by order: names[n] and ends int64[n], by end."""
 
     names: list[str] = field(default_factory=list)
@@ -60,7 +61,7 @@ class RankAnchors:
     """named: group -> full name -> ends (int, in order); experts: the MoE kernels of the rank."""
 
     named: dict[str, dict[str, list[int]]]
-    experts: Sequence
+    experts: InOrder
 
 
 @dataclass
@@ -75,29 +76,35 @@ class Pairs:
         return len(self.here)
 
 
-def find_anchors(timeline: Timeline, expert: Callable[[str], bool] = is_expert_kernel) -> RankAnchors:
-    """The anchors of a rank, those that end inside its window; all of them where it holds fewer than three."""
+def find_anchors(
+    timeline: Timeline, expert: Callable[[str], bool] = is_expert_kernel, window: tuple[int, int] | None = None
+) -> RankAnchors:
+    """The anchors of a rank, those that end inside the window; all of them where it holds fewer than three.
+
+    window: ns as the rank recorded them, else timeline.window.
+    """
+    window = window or timeline.window
     tasks = timeline.tasks
     wanted = np.zeros(len(timeline.strings), np.int8)
     groups: dict[int, str] = {}
     for text_id in np.unique(tasks.name):
         name = timeline.strings[int(text_id)]
-        match = _COLLECTIVE.match(name)
-        if match and match[1].lower() not in _LEAVES_EARLY:
+        collective = _COLLECTIVE.match(name)
+        if collective and collective[1].lower() not in _LEAVES_EARLY:
             wanted[text_id] = 1
-            groups[int(text_id)] = match[2]
-        elif not match and expert(name):
+            groups[int(text_id)] = collective[2]
+        elif not collective and expert(name):
             wanted[text_id] = 2
     kind = wanted[tasks.name]
     # A helper kernel of a collective may carry its name; the collective's own row is marked.
     rows = np.flatnonzero((kind == 2) | ((kind == 1) & tasks.communication))
     end = tasks.end[rows]
-    if timeline.window is not None:
-        inside = (end >= timeline.window[0]) & (end <= timeline.window[1])
+    if window is not None:
+        inside = (end >= window[0]) & (end <= window[1])
         if np.count_nonzero(inside) >= 3:
             rows, end = rows[inside], end[inside]
     rows = rows[np.argsort(end, kind="stable")]
-    anchors = RankAnchors({}, Sequence())
+    anchors = RankAnchors({}, InOrder())
     ends, names, tracks = tasks.end[rows].tolist(), tasks.name[rows].tolist(), tasks.track[rows].tolist()
     for at, text_id, track in zip(ends, names, tracks, strict=True):
         name = timeline.strings[text_id]
@@ -114,8 +121,8 @@ def _group_name(timeline: Timeline, track: int) -> str:
     """What the trace adds to the digits in the name: the group's own name, unless it is only a running number."""
     if not 0 <= track < len(timeline.tracks) or timeline.tracks[track].role is not Role.COMMUNICATION:
         return ""
-    match = re.fullmatch(r"Group (.+?)( Communication)?", timeline.tracks[track].name)
-    return f" {match[1]}" if match and not match[1].isdecimal() else ""
+    own = re.fullmatch(r"Group (.+?)( Communication)?", timeline.tracks[track].name)
+    return f" {own[1]}" if own and not own[1].isdecimal() else ""
 
 
 def match(here: RankAnchors, there: RankAnchors, offset_ns: int | None = None) -> Pairs:
@@ -125,11 +132,11 @@ def match(here: RankAnchors, there: RankAnchors, offset_ns: int | None = None) -
     collectives tell it for the kernels that pair by order.
     """
     found: list[tuple[list[int], list[int]]] = []
-    by_order: list[tuple[Sequence, Sequence]] = []
+    by_order: list[tuple[InOrder, InOrder]] = []
     for group, names in here.named.items():
         others = there.named.get(group) or _same_digits(group, there)
         once: tuple[list[int], list[int]] = ([], [])
-        often = (Sequence(), Sequence())
+        often = (InOrder(), InOrder())
         for name, ends in names.items():
             other = others.get(name, [])
             if len(ends) == len(other) == 1:
@@ -168,9 +175,9 @@ def _same_digits(group: str, there: RankAnchors) -> dict[str, list[int]]:
     return {}
 
 
-def _sorted(sequence: Sequence) -> Sequence:
+def _sorted(sequence: InOrder) -> InOrder:
     order = np.argsort(np.array(sequence.ends, np.int64), kind="stable").tolist()
-    return Sequence([sequence.names[i] for i in order], [sequence.ends[i] for i in order])
+    return InOrder([sequence.names[i] for i in order], [sequence.ends[i] for i in order])
 
 
 def _offset_hint(groups: list[Int64]) -> int | None:
@@ -185,10 +192,10 @@ def _offset_hint(groups: list[Int64]) -> int | None:
     return best[1] if best else None
 
 
-def match_by_order(here: Sequence, there: Sequence, offset_ns: int | None = None) -> tuple[Int64, Int64] | None:
+def match_by_order(here: InOrder, there: InOrder, offset_ns: int | None = None) -> tuple[Int64, Int64] | None:
     """(ends here, ends there) of the kernels of one order at the lag with the smallest residual, or None.
 
-    None: fewer than three pairs, no lag at which the names agree, none that fits, or two that fit.
+    None: too few, no lag at which the names agree, none that fits, or two that fit.
     offset_ns: the offset that is known, else the residual is taken about the best one (a line, for drift).
     """
     ids: dict[str, int] = {}
@@ -196,7 +203,7 @@ def match_by_order(here: Sequence, there: Sequence, offset_ns: int | None = None
     a, b = np.array(here.ends, np.int64), np.array(there.ends, np.int64)
     shortest = min(len(a), len(b))
     least = max(3, shortest // 2)
-    if shortest < 3:
+    if shortest < MIN_IN_ORDER:
         return None
     first = -min(len(a) - least, MAX_LOST + max(0, len(a) - len(b)))
     last = min(len(b) - least, MAX_LOST + max(0, len(b) - len(a)))
@@ -230,9 +237,12 @@ def _overlap(n: int, m: int, lag: int) -> Int64:
 
 
 def _residual(at: Int64, difference: Int64, offset_ns: int | None) -> float:
-    """Median distance from the offset, or from a resistant line (through the medians of the outer thirds)."""
+    """Upper quartile of the distances from the offset, or from a resistant line (through the outer thirds' medians).
+
+    The quartile tells a wrong lag better than the median does: steps of one batch size repeat to a few us, but not all.
+    """
     if offset_ns is not None:
-        return float(np.median(np.abs(difference - offset_ns)))
+        return float(np.percentile(np.abs(difference - offset_ns), 75))
     relative = (difference - difference[0]).astype(np.float64)
     time = (at - at[0]).astype(np.float64)
     third = max(1, len(at) // 3)
@@ -240,4 +250,4 @@ def _residual(at: Int64, difference: Int64, offset_ns: int | None) -> float:
     slope = float(np.median(relative[-third:]) - np.median(relative[:third])) / run if run > 0 else 0.0
     # A steeper line would let a wrong lag fit a sequence that speeds up or slows down.
     relative -= min(max(slope, -MAX_DRIFT), MAX_DRIFT) * time
-    return float(np.median(np.abs(relative - np.median(relative))))
+    return float(np.percentile(np.abs(relative - np.median(relative)), 75))

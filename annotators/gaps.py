@@ -259,7 +259,7 @@ def _counters(layer: Layer, tasks: Tasks, busy: intervals.Spans, window: tuple[i
     share = layer.track("Gap share", Kind.COUNTER, order=71, unit="%", description=GAP_SHARE, **fields)
     layer.add_samples(share, *gap_share(busy, window))
     if steps is not None and len(steps.ts):
-        begin, dur = np.asarray(steps.ts, np.int64), np.asarray(steps.dur, np.int64)
+        begin, dur = steps.ts, steps.end - steps.ts
         some = dur > 0
         begin, dur = begin[some], dur[some]
         percent = _gap_percent(busy, begin, dur)

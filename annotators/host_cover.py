@@ -34,8 +34,9 @@ def host_cover(gaps: Spans, host: HostSlices, strings: StringPool, roles: Roles)
     """The host slice with the largest self time inside each gap.
 
     gaps: sorted and disjoint, int64[k] ns. Ties: the shorter slice, then the earlier, then the first in the input.
-    A child of a slice is a slice of the same thread whose innermost container it is. Wrappers and Python frames are
-    neither candidates nor children: with stacks on, the answer is the same as without.
+    A child of a slice is a slice of the same thread whose innermost container, of those that end in the gap, it is
+    (where slices overlap without nesting, as some do, that is a choice). Wrappers and Python frames are neither
+    candidates nor children: with stacks on, the answer is the same as without.
     """
     start, end = gaps
     count = len(start)

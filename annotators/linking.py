@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.dspark_tables import Links, Replays
-from schemas.timeline import NULL, Bool, Host, HostSlices, Int64, Role, Timeline, Track
+from schemas.timeline import NULL, Bool, Host, HostSlices, Int64, IntArray, Role, Timeline, Track
 
 SUBMISSION_FLOWS = ("HostToDevice", "ac2g")  # Ascend; CUDA (kineto)
 OP_FLOWS = ("async_npu",)
@@ -27,7 +27,15 @@ def link(timeline: Timeline, replays: Replays) -> Links:
     enqueue = _enqueue_of(timeline, launch)
     source = np.where(enqueue != NULL, enqueue, np.where(op != NULL, op, launch))
     known, launched = source != NULL, launch != NULL
-    out = Links(*(np.full(len(tasks), NULL, np.int64) for _ in range(6)), replays.task_replay)
+    out = Links(
+        source_ts=_nulls(len(tasks)),
+        source_track=_nulls(len(tasks)),
+        source_slice=_nulls(len(tasks)),
+        launch_ts=_nulls(len(tasks)),
+        launch_end=_nulls(len(tasks)),
+        launch_slice=_nulls(len(tasks)),
+        replay=replays.task_replay,
+    )
     out.source_ts[known] = host.ts[source[known]]
     out.source_slice[known] = host.slice[source[known]]
     on_thread = known & ((enqueue != NULL) | (op != NULL))
@@ -72,11 +80,15 @@ def submissions(timeline: Timeline, slices: Int64, connection_id: Int64) -> Int6
     return out
 
 
+def _nulls(count: int) -> Int64:
+    return np.full(count, NULL, np.int64)
+
+
 def _flow_starts(timeline: Timeline, categories: tuple[str, ...], slices: Int64) -> Int64:
     """int64[n]: the slice at the start of the flow into each slice, NULL where there is none."""
     ids = [timeline.strings.find(category) for category in categories]
     flows = [f for f in timeline.flows if f.category in ids]
-    out = np.full(len(slices), NULL, np.int64)
+    out = _nulls(len(slices))
     if not flows or not len(slices):
         return out
     starts, ends = np.concatenate([f.out for f in flows]), np.concatenate([f.into for f in flows])
@@ -89,7 +101,7 @@ def _flow_starts(timeline: Timeline, categories: tuple[str, ...], slices: Int64)
 def _host_rows(host: HostSlices, by_slice: Int64, slices: Int64) -> Int64:
     """int64[n]: rows in `host` by global slice number."""
     if not len(host):
-        return np.full(len(slices), NULL, np.int64)
+        return _nulls(len(slices))
     numbers = host.slice[by_slice]
     at = np.minimum(np.searchsorted(numbers, slices), len(numbers) - 1)
     return np.where((numbers[at] == slices) & (slices != NULL), by_slice[at], NULL)
@@ -98,13 +110,13 @@ def _host_rows(host: HostSlices, by_slice: Int64, slices: Int64) -> Int64:
 def _enqueue_of(timeline: Timeline, launch: Int64) -> Int64:
     """int64[tasks]: the Enqueue whose Dequeue holds the launch on its thread. launch: rows in `host` or NULL."""
     host = timeline.host
-    out = np.full(len(launch), NULL, np.int64)
+    out = _nulls(len(launch))
     dequeues = np.flatnonzero(host.source == Host.DEQUEUE)
     launched = np.flatnonzero(launch != NULL)
     if not len(dequeues) or not len(launched):
         return out
     enqueues = _enqueue_by_dequeue(timeline, dequeues)
-    thread = np.array([_thread_of(t) for t in timeline.tracks], np.int64)
+    thread = thread_ids(timeline)
     rows = launch[launched]
     for track in np.unique(host.track[dequeues]).tolist():
         mine = host.track[dequeues] == track
@@ -118,13 +130,18 @@ def _enqueue_of(timeline: Timeline, launch: Int64) -> Int64:
     return out
 
 
+def thread_ids(timeline: Timeline) -> Int64:
+    """int64[tracks]: the thread id of each track, 0 where unknown."""
+    return np.array([_thread_of(track) for track in timeline.tracks], np.int64)
+
+
 def _thread_of(track: Track) -> int:
     """The thread id of a host track; 0 where unknown. CANN tracks are no thread tracks: their names hold it."""
     digits = track.name.rsplit(" ", 1)[-1]
     return track.tid or (int(digits) if track.role is Role.CANN and digits.isdecimal() and len(digits) < 19 else 0)
 
 
-def _same_thread(thread: Int64, tracks: Int64, track: int) -> Bool:
+def _same_thread(thread: Int64, tracks: IntArray, track: int) -> Bool:
     """bool[n]: the tracks are of the thread of `track`, or it is not known of which thread they are (0)."""
     return np.asarray((thread[tracks] == thread[track]) | (thread[tracks] == 0), np.bool_)
 

@@ -41,14 +41,20 @@ def find_replays(timeline: Timeline, roles: Roles) -> Replays:
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
     owner[inside] = place[owner[inside]]
+    null = np.full(count, NULL, np.int64)
     out = Replays(
-        np.array(models, np.int64)[order] if count else np.empty(0, np.int64),
-        begin[order],
-        end[order],
-        *(np.full(count, NULL, np.int64) for _ in range(4)),
-        owner,
+        model_id=np.array(models, np.int64)[order] if count else null,
+        first_task_ts=begin[order],
+        last_task_end=end[order],
+        launch_ts=null.copy(),
+        launch_end=null.copy(),
+        launch_track=null.copy(),
+        launch_slice=null.copy(),
+        task_replay=owner,
+        step=null,
+        prepare_ns=null,
+        exposed_gap_ns=null,
     )
-    out.step = out.prepare_ns = out.exposed_gap_ns = np.full(count, NULL, np.int64)
     _pair_with_calls(timeline, roles, out)
     return out
 
@@ -173,7 +179,11 @@ def _in_order(call_ts: Int64, first_task_ts: Int64) -> Int64:
     out = np.full(len(first_task_ts), NULL, np.int64)
     if not len(call_ts):
         return out
-    skipped = int(np.argmax(first_task_ts >= call_ts[0] - EARLY_NS)) if (first_task_ts >= call_ts[0] - EARLY_NS).any() else len(out)
+    skipped = (
+        int(np.argmax(first_task_ts >= call_ts[0] - EARLY_NS))
+        if (first_task_ts >= call_ts[0] - EARLY_NS).any()
+        else len(out)
+    )
     count = min(len(call_ts), len(out) - skipped)
     out[skipped : skipped + count] = np.arange(count)
     return out

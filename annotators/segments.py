@@ -38,7 +38,9 @@ def annotate(timeline: Timeline, steps: Steps, links: Links) -> Annotation:
         _add_flows(timeline, out, into, slices, spans)
     missing = len(steps) - int(np.unique(segments.step[segments.is_verify]).size)
     if missing:
-        out.warnings.append(f"{missing} of {len(steps)} verify spans have no linked task in the capture: no segment there")
+        out.warnings.append(
+            f"{missing} of {len(steps)} verify spans have no linked task in the capture: no segment there"
+        )
     return out
 
 
@@ -130,6 +132,7 @@ def _layer(timeline: Timeline, steps: Steps, s: Segments) -> Layer:
     recorded: Bool = s.record_ns != NULL
     placed = s.placed_end - s.placed_ts
     columns = [
+        int_column("step", s.step),
         int_column("forward_ct", steps.forward_ct[s.step]),
         texts_column("segment", layer.strings, ["target_verify" if v else "draft" for v in s.is_verify.tolist()]),
         int_column("record_ns", s.record_ns),

@@ -14,6 +14,8 @@ import numpy as np
 
 from annotators.annotation import Annotation
 from annotators.columns import evidence_column, float_column, int_column, texts_column
+from annotators.grouping import extents
+from annotators.linking import linked_to
 from annotators.matching import Match, match
 from annotators.spans import Span, find_spans
 from schemas.annotation_bytes import nested_annotation
@@ -27,7 +29,7 @@ from schemas.dspark import (
     Float64,
     RankRecords,
 )
-from schemas.dspark_tables import Spans, Steps
+from schemas.dspark_tables import Links, Spans, Steps
 from schemas.timeline import NULL, Int64, Kind, Layer, Role, Timeline
 
 NO_STEPS = "no step[VERIFY ...] span in the host trace"
@@ -39,13 +41,19 @@ def annotate(
     first_forward_ct: int | None = None,
     with_token_ids: bool = False,
     with_request_ids: bool = False,
+    links: Links | None = None,
 ) -> Annotation:
-    """Tracks Steps and counters; table `steps` (Steps), and `match` (Match) where records were given."""
-    steps = find_steps(find_spans(timeline))
+    """Tracks Steps and counters; table `steps` (Steps), and `match` (Match) where records were given.
+
+    records: those of this rank; first_forward_ct: the user's word for the first step; links: for the extent of each
+    step's linked tasks (`first_task_ts`, `last_task_end`).
+    """
+    spans = find_spans(timeline)
+    steps = find_steps(spans)
     if not len(steps):
         unplaced = [] if records is None else [f"{len(records)} DSpark records can't be placed: {NO_STEPS}"]
         return Annotation(skipped=NO_STEPS, refused=unplaced)
-    counted = _count_run_batches(steps, find_spans(timeline))
+    counted = _count_run_batches(steps, spans)
     out = Annotation(tables={"steps": steps})
     if records is not None:
         found = match(records, steps.bs, steps.g_sq, steps.g_sk, _start_to_start_ms(steps), counted, first_forward_ct)
@@ -60,7 +68,8 @@ def annotate(
     if first_forward_ct is not None:
         steps.forward_ct = np.where(steps.forward_ct == NULL, counted + first_forward_ct, steps.forward_ct)
     steps.wall_ns = _walls(steps, counted)
-    out.layer = _layer(timeline, steps, with_token_ids, with_request_ids)
+    extent = _task_extents(timeline, steps, links)
+    out.layer = _layer(timeline, steps, extent, with_token_ids, with_request_ids)
     return out
 
 
@@ -221,7 +230,18 @@ def _requests(steps: Steps) -> list[list[dict[str, Any]] | None]:
     return [reqs[row] if row >= 0 else None for row in steps.record.tolist()]
 
 
-def _layer(timeline: Timeline, steps: Steps, with_token_ids: bool, with_request_ids: bool) -> Layer:
+def _task_extents(timeline: Timeline, steps: Steps, links: Links | None) -> tuple[Int64, Int64]:
+    """First start and last end of each step's linked tasks, NULL where unknown."""
+    if links is None:
+        return np.full(len(steps), NULL, np.int64), np.full(len(steps), NULL, np.int64)
+    owner = linked_to(links, steps.ts, steps.end, steps.track)
+    rows = np.flatnonzero(owner != NULL)
+    return extents(owner[rows], timeline.tasks.ts[rows], timeline.tasks.end[rows], len(steps))
+
+
+def _layer(
+    timeline: Timeline, steps: Steps, extent: tuple[Int64, Int64], with_token_ids: bool, with_request_ids: bool
+) -> Layer:
     layer = Layer(timeline.strings, timeline.slice_count)
     track = layer.track(
         "Steps",
@@ -238,6 +258,7 @@ def _layer(timeline: Timeline, steps: Steps, with_token_ids: bool, with_request_
     tokens = steps.ints("num_verify_tokens")
     mode_of = steps.records.mode_of if steps.records is not None else None
     columns = [
+        int_column("step", np.arange(len(steps), dtype=np.int64)),
         int_column("forward_ct", steps.forward_ct),
         int_column("bs", steps.bs),
         texts_column("mode", layer.strings, [mode_of(r) if mode_of and r >= 0 else "" for r in steps.record.tolist()]),
@@ -247,6 +268,8 @@ def _layer(timeline: Timeline, steps: Steps, with_token_ids: bool, with_request_
         float_column("unattributed_ms", unattributed),
         int_column("committed_tokens", committed),
         float_column("avg_commit_len", average),
+        int_column("first_task_ts", extent[0]),
+        int_column("last_task_end", extent[1]),
         evidence_column(layer.strings, ~steps.cut, "recorded", "inferred"),
     ]
     names = ["step" if number == NULL else f"step {number}" for number in steps.forward_ct.tolist()]

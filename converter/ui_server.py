@@ -1,9 +1,11 @@
 """The local server behind `open`: one trace, and for `--ui local` the UI build, to this machine's browser and no other.
 
-* It listens on 127.0.0.1 only. Another user of the machine could still ask it: the trace's path holds a random
-  token in local mode.
+* It listens on 127.0.0.1 only. Another user of the machine could still ask it, and any page could name the trace to
+  ui.perfetto.dev: the trace's path holds a random token.
 * A web page of another origin must not read the trace: the Host header has to be ours (a foreign name that resolves
   to 127.0.0.1 is refused: DNS rebinding), and so has Origin where there is one, but for the one origin that is let in.
+* The page reaches nobody but this server: the UI build would load a script from Google's storage and look for a
+  trace_processor on port 9001, which may hold another trace. A content security policy says no to both.
 * The files are looked up in a table made at the start, never on disk by the request's path: no `..`, no listing.
 """
 
@@ -19,7 +21,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from shutil import copyfileobj
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
@@ -37,7 +38,14 @@ MIME_TYPES = {
     ".woff2": "font/woff2",
 }
 OTHER_TYPE = "application/octet-stream"
+#: For the UI's pages and workers. eval: the UI and the engine's glue need it; inline: index.html's own script.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; connect-src 'self' {origins} data: blob:; worker-src 'self' blob:; object-src 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
 IDLE_TIMEOUT_S = 30.0
+CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -65,11 +73,6 @@ def ui_files(build: Path) -> dict[str, Served]:
     return found
 
 
-def trace_url_path(trace: Path, token: str = "") -> str:
-    """/<token>/<name>: the name is what the UI shows as the title."""
-    return (f"/{token}" if token else "") + "/" + quote(trace.name, safe="")
-
-
 class TraceServer(ThreadingHTTPServer):
     """Serves `files` on 127.0.0.1:port (0: a free one). `fetched` is set when the whole trace was sent once.
 
@@ -91,6 +94,7 @@ class TraceServer(ThreadingHTTPServer):
         self.port = int(self.server_address[1])
         self.hosts = frozenset({f"{HOST}:{self.port}", f"localhost:{self.port}"})
         self.origins = frozenset(f"http://{host}" for host in self.hosts)
+        self.policy = CONTENT_SECURITY_POLICY.format(origins=" ".join(sorted(self.origins)))
 
     def server_bind(self) -> None:
         # HTTPServer would look up the machine's name: slow without DNS, and nobody reads it.
@@ -106,18 +110,22 @@ class TraceServer(ThreadingHTTPServer):
 
 def serve_ui(build: Path, trace: Path, port: int = 0) -> tuple[TraceServer, str]:
     """A server of the UI build and the trace; the trace's URL."""
-    files = ui_files(build)
-    path = trace_url_path(trace, secrets.token_urlsafe(12))
-    files[unquote(path)] = Served(trace, OTHER_TYPE, is_trace=True)
-    server = TraceServer(files, port)
-    return server, server.url(path)
+    path = _trace_path(trace)
+    server = TraceServer({**ui_files(build), path: Served(trace, OTHER_TYPE, is_trace=True)}, port)
+    return server, server.url(quote(path))
 
 
 def serve_trace(trace: Path, port: int, origin: str) -> tuple[TraceServer, str]:
     """A server of the trace alone, for a UI at `origin`; the trace's URL."""
-    path = trace_url_path(trace)
-    server = TraceServer({unquote(path): Served(trace, OTHER_TYPE, is_trace=True)}, port, origin)
-    return server, server.url(path)
+    path = _trace_path(trace)
+    server = TraceServer({path: Served(trace, OTHER_TYPE, is_trace=True)}, port, origin)
+    return server, server.url(quote(path))
+
+
+def _trace_path(trace: Path) -> str:
+    """/<token>/<name>: the UI shows the name as the title. Bytes that are not UTF-8 are replaced, as URLs do."""
+    name = os.fsencode(trace.name).decode("utf-8", "replace")
+    return f"/{secrets.token_urlsafe(12)}/{name}"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -138,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self._origin_if_allowed()
         if origin is None:
             return
-        if not origin:
+        if not origin or origin != self.server.allowed_origin:
             self._refuse(HTTPStatus.METHOD_NOT_ALLOWED)
             return
         self.send_response(HTTPStatus.NO_CONTENT)
@@ -152,8 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self._origin_if_allowed()
         if origin is None:
             return
-        target = urlsplit(self.path)
-        served = self.server.files.get(unquote(target.path)) if not (target.scheme or target.netloc) else None
+        served = self.server.files.get(_path(self.path))
         if served is None:
             self._refuse(HTTPStatus.NOT_FOUND)
             return
@@ -170,13 +177,24 @@ class _Handler(BaseHTTPRequestHandler):
             self._cors(origin)
             self.end_headers()
             if send_body:
-                copyfileobj(file, self.wfile, 1 << 20)
-                self.wfile.flush()
+                self._send(file, size)
                 if served.is_trace:
                     self.server.fetched.set()
 
+    def _send(self, file: BinaryIO, size: int) -> None:
+        """Exactly the bytes that were announced; a file that shrinks meanwhile ends the connection."""
+        while size:
+            piece = file.read(min(size, CHUNK_BYTES))
+            if not piece:
+                raise ConnectionAbortedError("the file became shorter")
+            self.wfile.write(piece)
+            size -= len(piece)
+
     def _origin_if_allowed(self) -> str | None:
-        """The foreign origin to let in by CORS, "" for a request of our own; None: refused and answered."""
+        """The page's origin ("" where the browser names none); None: the request was refused and answered.
+
+        Ours are 127.0.0.1 and localhost, which differ to a browser.
+        """
         if self.headers.get_all("Host", []) not in [[host] for host in self.server.hosts]:
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST)
             return None
@@ -185,9 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.FORBIDDEN)
             return None
         origin = origins[0] if origins else ""
-        if not origin or origin in self.server.origins:
-            return ""
-        if origin == self.server.allowed_origin:
+        if not origin or origin in self.server.origins or origin == self.server.allowed_origin:
             return origin
         self._refuse(HTTPStatus.FORBIDDEN)
         return None
@@ -223,13 +239,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")
-        if not self.server.allowed_origin:
-            self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-            self.send_header("X-Frame-Options", "DENY")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")  # for requests that go without CORS
+        self.send_header("Content-Security-Policy", self.server.policy)
         super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
         """Silent: stderr is for what the user has to know."""
+
+
+def _path(target: str) -> str:
+    """The path a request asks for, "" for what is none."""
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return ""
+    return "" if parts.scheme or parts.netloc else unquote(parts.path)
 
 
 def _open(served: Served) -> BinaryIO:

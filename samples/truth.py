@@ -42,7 +42,8 @@ def main_stream(tasks: list[Task]) -> int:
 def truth(captures: list[Capture]) -> Json:
     """truth.json of a run."""
     config = captures[0].config
-    ranks = [rank_truth(c, captures[0]) for c in captures]
+    size = config.attention_tp
+    ranks = [rank_truth(c, captures[0], captures[n // size * size]) for n, c in enumerate(captures)]
     return {
         "config": {**asdict(config), "width": config.width, "dp_size": config.dp_size},
         "ranks": ranks,
@@ -61,13 +62,16 @@ def expected_offset_ns(capture: Capture, reference: Capture) -> int:
     return config.exported(reference.rank.rank, true) - middle
 
 
-def rank_truth(capture: Capture, reference: Capture) -> Json:
+def rank_truth(capture: Capture, reference: Capture, leader: Capture) -> Json:
+    """One rank. reference: rank 0; leader: the rank of its attention-TP group whose records the group shares."""
     config, rank = capture.config, capture.rank.rank
     recorded = [t for t in capture.tasks if t.recorded]
     window = (recorded[0].start, max(t.end for t in recorded))
     gaps = holes(pairs(recorded), window)
-    steps = [step_truth(capture, step, recorded) for step in capture.inside] if config.spans else []
-    listed = {r["forward_ct"]: n for n, r in enumerate(records(capture))}
+    by_forward = {s.batch.forward_ct: record(leader, s, None) for s in leader.steps if s.batch.kind == "decode"}
+    inside = capture.inside if config.spans else []
+    steps = [step_truth(capture, step, recorded, by_forward[step.batch.forward_ct]) for step in inside]
+    listed = {r["forward_ct"]: n for n, r in enumerate(records(leader))}
     for step in steps:
         step["record_index"] = listed.get(step["forward_ct"])
     for this, following in pairwise(steps):
@@ -110,8 +114,8 @@ def launches(tasks: list[Task]) -> list[int]:
     return [len(early), sum(e > 0 for e in early), max([0, *early])]
 
 
-def step_truth(capture: Capture, step: Step, recorded: list[Task]) -> Json:
-    """One decode step whose verify lies in the window."""
+def step_truth(capture: Capture, step: Step, recorded: list[Task], whole: Json) -> Json:
+    """One decode step whose verify lies in the window. whole: its record, without `step_cpu_ms`."""
     config, forward_ct = capture.config, step.batch.forward_ct
     here = {id(s) for s in capture.spans}
     span, cut = step.run_batch, False
@@ -125,7 +129,6 @@ def step_truth(capture: Capture, step: Step, recorded: list[Task]) -> Json:
     ran = sum(t.recorded and t.forward_ct == forward_ct and t.phase not in outside for t in capture.rank.tasks)
     main = main_stream(mine)
     verify = [t for t in mine if t.phase == "verify"]
-    whole = record(capture, step, None)
     out: Json = {
         "forward_ct": forward_ct,
         "bs": step.batch.bs,

@@ -23,7 +23,11 @@ from schemas.timeline import NULL, Bool, Int32, Int64, IntArray
 
 
 class AsText(Exception):
-    """The typed cells are not enough: the chunk has to be parsed as text, so that odd cells are kept as written."""
+    """The typed cells are not enough: the column has to be parsed as text, so that odd cells are kept as written."""
+
+    def __init__(self, column: int) -> None:
+        super().__init__(column)
+        self.column = column
 
 
 INT32_MAX = 2**31 - 1
@@ -63,7 +67,7 @@ def times(cells: pa.Array, unit_ns: int, decimal_comma: bool = False) -> tuple[I
     return ns, status
 
 
-def waits(cells: pa.Array, unit_ns: int, decimal_comma: bool = False) -> tuple[Int64, Raw]:
+def waits(cells: pa.Array, column: int, unit_ns: int, decimal_comma: bool = False) -> tuple[Int64, Raw]:
     """ns int64[n] of recorded waits, NULL where absent; a wait that is negative or no number is raw."""
     ns, status = times(cells, unit_ns, decimal_comma)
     other = (status != OK) | (ns < 0)
@@ -72,7 +76,7 @@ def waits(cells: pa.Array, unit_ns: int, decimal_comma: bool = False) -> tuple[I
     ns = np.where(other, NULL, ns)
     if pa.types.is_decimal(cells.type):
         if (other & arrow_arrays.valid(cells)).any():
-            raise AsText
+            raise AsText(column)
         return ns, Raw()
     return ns, _raw(cells, other & ~_absent(cells))
 
@@ -109,8 +113,9 @@ def compact(values: Int64) -> IntArray:
     return values.astype(np.int32)
 
 
-def ids(cells: pa.Array, none: int | None = None) -> tuple[IntArray, Raw]:
-    """Whole numbers from 0, NULL where absent; anything else is raw. none: the value that also means absent."""
+def ids(cells: pa.Array, column: int, none: int | None = None) -> tuple[IntArray, Raw]:
+    """Whole numbers from 0, NULL where absent; anything else is raw. none: the value that also means absent;
+    column: its index, for AsText."""
     raw = Raw()
     if pa.types.is_integer(cells.type):
         found = arrow_arrays.values(cells, np.int64)
@@ -118,7 +123,7 @@ def ids(cells: pa.Array, none: int | None = None) -> tuple[IntArray, Raw]:
         if present is not None:
             found = np.where(present, found, 0)
         if len(found) and found.min() < 0:
-            raise AsText
+            raise AsText(column)
         if present is not None:
             found[~present] = NULL
     else:

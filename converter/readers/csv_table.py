@@ -1,10 +1,11 @@
 """CSV rows as typed columns: fast where the file is what the exporters write, careful where it is not.
 
 A file is cut into chunks at row ends; two threads parse them. For each chunk, in this order:
-1. pyarrow parses it straight into decimal128, int64 and dictionary-encoded text. It holds if every line made a row.
-2. Where a cell has another type, pyarrow parses the chunk as text and the cells are read one column at a time.
-3. Where lines and rows do not agree (short and long rows, quotes that do not close, quoted line ends), the lines are
-   read with the csv module, which knows where each row began.
+1. pyarrow parses it straight into decimal128, int64 and dictionary-encoded text. It holds if every line made one
+   row; rows with too few or too many cells are counted.
+2. Where a cell has another type, its column is parsed as text, here and in the chunks behind.
+3. Where lines and rows do not agree (quotes that do not close, quoted line ends), the lines are read with the csv
+   module, which knows where each row began.
 
 Ignored on purpose: blank lines, lines of spaces, and a header that is repeated among the rows (counted).
 """
@@ -25,7 +26,7 @@ import pyarrow.csv as pa_csv
 
 from converter.readers import arrow_arrays
 from converter.readers.csv_cells import AsText
-from converter.readers.csv_text import CUT_LOOKAHEAD_LINES, CsvFile, is_whole_row, split_line
+from converter.readers.csv_text import CUT_LOOKAHEAD_LINES, CsvFile, count_byte, is_whole_row, split_line
 from schemas.columns import ABSENT_CELLS, ColumnSpec
 from schemas.errors import InputError
 from schemas.timeline import Int64
@@ -34,13 +35,14 @@ CHUNK_BYTES = 8 << 20
 THREADS = 2
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
+_COLUMN_OF_ERROR = re.compile(r"In CSV column #(\d+)")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+$")
-_FULL_LINE = re.compile(rb"[^\r\n]*[^\r\n\t ][^\r\n]*")
 
 
 @dataclass
 class Chunk:
-    """The rows of one chunk. cells: by column index, decimal128/int64/dictionary arrays (`typed`) or plain strings.
+    """The rows of one chunk. cells: by column index, decimal128, int64, float64 or dictionary arrays;
+    plain strings where a column has cells of another type.
 
     lines: how many lines the chunk holds. row_lines: the line of each row, from 0, or None where line = row.
     broken: (reason, line) of rows that have too few or too many cells; unclosed: lines whose quote never closes;
@@ -48,7 +50,6 @@ class Chunk:
     """
 
     cells: dict[int, pa.Array]
-    typed: bool
     rows: int
     lines: int
     row_lines: Int64 | None = None
@@ -76,13 +77,14 @@ class TableReader:
         self.width = len(file.header)
         self.names = [f"c{i}" for i in range(self.width)]
         self.header = [cell.strip() for cell in file.header]
-        self._typed_first = True  # cleared once a chunk had a cell of another type: such cells rarely come alone
         self._types = {self.names[s.index]: _arrow_type(s) for s in self.specs}
-        self._strings = {self.names[s.index]: pa.string() for s in self.specs}
 
-    def chunk(self, start: int, end: int, *, as_text: bool = False) -> Chunk:
-        """Reads and parses [start, end); as_text: without the first way."""
-        self._typed_first &= not as_text
+    def as_text(self, index: int) -> None:
+        """From here on the column is read as text: a cell of another type rarely comes alone."""
+        self._types[self.names[index]] = pa.string()
+
+    def chunk(self, start: int, end: int) -> Chunk:
+        """Reads and parses [start, end)."""
         data = self.file.read(start, end)
         bad_utf8 = -1
         try:
@@ -98,37 +100,38 @@ class TableReader:
 
     def _fast(self, data: bytes) -> Chunk | None:
         """The first two ways; None where lines and rows do not agree. UnicodeDecodeError for bad UTF-8."""
-        table = None
-        typed = False
-        for typed in (True, False) if self._typed_first else (False,):
+        while True:
             try:
-                table = self._parse(data, typed)
+                table, broken = self._parse(data)
                 break
             except pa.ArrowInvalid as error:
                 if "UTF8" in str(error):
                     raise UnicodeDecodeError("utf-8", b"", 0, 1, "in a CSV") from None
-                if typed:
-                    self._typed_first = False
-        if table is None:
-            return None
+                found = _COLUMN_OF_ERROR.search(str(error))
+                if found is None or self._types.get(self.names[int(found[1])]) in (None, pa.string()):
+                    return None
+                self.as_text(int(found[1]))
         newline = self.file.newline
-        lines = data.count(newline) + (not data.endswith(newline))
-        row_lines = None
+        lines = count_byte(data, newline) + (not data.endswith(newline))
+        chunk = Chunk({}, table.num_rows, lines)
         if table.num_rows != lines:
-            full = np.array([bool(line.strip()) for line in data.split(newline)][:lines], np.bool_)
-            row_lines = np.flatnonzero(full).astype(np.int64)
-            if table.num_rows != len(row_lines):
+            # Each line that is not empty must have made one row, usable or broken.
+            row_lines = np.array([i for i, line in enumerate(data.split(newline)) if line.strip(b"\r\n")], np.int64)
+            if table.num_rows + len(broken) != len(row_lines):
                 return None
-        cells = {}
+            for row in broken:
+                if row.text.strip():
+                    reason = "short row" if row.actual_columns < row.expected_columns else "long row"
+                    chunk.broken.append((reason, int(row_lines[row.number - 1])))
+            chunk.row_lines = np.delete(row_lines, [row.number - 1 for row in broken])
         for spec in self.specs:
             column = table.column(self.names[spec.index])
-            cells[spec.index] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        chunk = Chunk(cells, typed, table.num_rows, lines, row_lines)
-        if not typed:
-            self._leave_out_headers(chunk)
+            chunk.cells[spec.index] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        self._leave_out_headers(chunk)
         return chunk
 
-    def _parse(self, data: bytes, typed: bool) -> pa.Table | None:
+    def _parse(self, data: bytes) -> tuple[pa.Table, list[pa_csv.InvalidRow]]:
+        """The table, and the rows with too few or too many cells (their numbers count from 1, empty lines excluded)."""
         broken = []
 
         def skip(row: pa_csv.InvalidRow) -> str:
@@ -140,23 +143,30 @@ class TableReader:
             pa_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=self.names),
             pa_csv.ParseOptions(delimiter=self.file.delimiter, newlines_in_values=False, invalid_row_handler=skip),
             pa_csv.ConvertOptions(
-                column_types=self._types if typed else self._strings,
+                column_types=dict(self._types),
                 include_columns=[self.names[s.index] for s in self.specs],
                 null_values=list(ABSENT_CELLS),
                 decimal_point="," if self.file.decimal_comma else ".",
             ),
         )
-        return None if broken else table
+        return table, broken
 
     def _leave_out_headers(self, chunk: Chunk) -> None:
         """A header among the rows (files joined by cat) is not a row: every cell repeats the header's."""
+        strings = [spec for spec in self.specs if pa.types.is_string(chunk.cells[spec.index].type)]
+        if not any(spec.kind != "text" for spec in strings):
+            return  # the header of a time or id column is no number: it would have been read as text
         import pyarrow.compute as pc
 
         same = np.ones(chunk.rows, np.bool_)
-        for spec in self.specs:
-            same &= arrow_arrays.booleans(
-                pc.is_in(chunk.cells[spec.index], value_set=arrow_arrays.strings([spec.header]).cast(pa.string()))
-            )
+        for spec in sorted(self.specs, key=lambda spec: spec.kind == "text"):
+            cells = chunk.cells[spec.index]
+            if pa.types.is_dictionary(cells.type):
+                cells = cells.dictionary_decode()
+            if not pa.types.is_string(cells.type):
+                return
+            header = arrow_arrays.strings([spec.header]).cast(pa.string())
+            same &= arrow_arrays.booleans(pc.is_in(cells, value_set=header))
             if not same.any():
                 return
         row_lines = np.arange(chunk.rows, dtype=np.int64) if chunk.row_lines is None else chunk.row_lines
@@ -170,7 +180,7 @@ class TableReader:
         lines = _LINE.findall(data.decode("utf-8", "replace"))
         rows: list[list[str]] = []
         row_lines: list[int] = []
-        chunk = Chunk({}, False, 0, len(lines))
+        chunk = Chunk({}, 0, len(lines))
         for line, cells, closed in careful_rows(lines, self.file.delimiter, self.width):
             if len(cells) <= 1 and not "".join(cells).strip():
                 continue
@@ -237,10 +247,11 @@ def read_chunks(reader: TableReader, convert: Callable[[Chunk], T]) -> Iterator[
 
     def work(start: int, end: int) -> T:
         try:
-            try:
-                return convert(reader.chunk(start, end))
-            except AsText:
-                return convert(reader.chunk(start, end, as_text=True))
+            while True:
+                try:
+                    return convert(reader.chunk(start, end))
+                except AsText as odd:
+                    reader.as_text(odd.column)
         except (pa.ArrowException, csv.Error) as error:
             what = f"the rows at byte {start} can't be read: {error}"
             raise InputError(file.path, what, todo="export the capture again") from None

@@ -5,7 +5,7 @@ The exporters write times as decimal text in microseconds: `1736408883704643.212
 
 Three ways, from fast to general; each takes the cells that the one before could not read:
 1. pyarrow casts to a decimal128 whose scale makes the unscaled integer the ns count (scale 3 for us).
-2. Plain decimals with up to 18 digits behind the point, split at the point, in int64 arithmetic.
+2. Plain decimals with up to 20 digits behind the point: as decimal128, rounded there.
 3. Cell by cell with Python integers: exponents, very long digit strings, values outside int64.
 """
 
@@ -30,10 +30,9 @@ MAX_NS = 2**63 - 1
 EPOCH_2000_NS = 946_684_800 * 10**9
 LONGEST_NUMBER = 2000  # characters; longer text is not a time and would cost quadratic time to read
 
-# Whole digits * unit + fraction can't leave int64 up to here, so the second way needs no overflow check.
-_WHOLE_DIGITS = 18
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?", re.ASCII)
-_PLAIN = r"^(?P<sign>[+-]?)(?P<whole>[0-9]{1,18})(?:\.(?P<part>[0-9]{0,18}))?$"
+_PLAIN_DIGITS = 20  # behind the point; with 17 in front they fit the 38 digits of a decimal128
+_PLAIN = r"^[+-]?[0-9]{1,17}(\.[0-9]{0,20})?$"
 
 
 def _power_of_ten(unit_ns: int) -> int:
@@ -98,22 +97,12 @@ def _plain_to_ns(texts: pa.Array, power: int) -> tuple[Int64, Bool]:
     """The second way. Cells that are not plain decimals within range come back not ok."""
     import pyarrow.compute as pc
 
-    cells = pc.extract_regex(texts, _PLAIN)
-    ok = arrow_arrays.valid(cells)
+    ok = arrow_arrays.booleans(pc.match_substring_regex(texts, _PLAIN))
     ns = np.zeros(len(ok), np.int64)
-    cells = cells.filter(arrow_arrays.mask(ok))
-    negative = arrow_arrays.booleans(pc.match_substring(pc.struct_field(cells, "sign"), "-"))
-    whole = arrow_arrays.values(pc.cast(pc.struct_field(cells, "whole"), pa.int64()), np.int64)
-    padded = pc.utf8_rpad(pc.struct_field(cells, "part"), _WHOLE_DIGITS, "0")
-    part = arrow_arrays.values(pc.cast(padded, pa.int64()), np.int64)
-    unit, scale = 10**power, 10 ** (_WHOLE_DIGITS - power)  # part / scale = ns
-    fits = whole <= MAX_NS // unit - 1
-    found, rest = np.divmod(part, scale)
-    found = found + np.where(fits, whole, 0) * unit
-    found += (rest > scale // 2) | ((rest == scale // 2) & (found & 1 == 1))
-    ns[ok] = np.where(negative, -found, found)
-    ok[ok] = fits
-    return np.where(ok, ns, 0), ok
+    long = pc.cast(texts.filter(arrow_arrays.mask(ok)), pa.decimal128(38, _PLAIN_DIGITS))
+    rounded = pc.round(long, ndigits=power, round_mode="half_to_even")
+    ns[ok], ok[ok] = decimal_to_int64(pc.cast(rounded, pa.decimal128(29, power)))
+    return ns, ok
 
 
 def read_ns(texts: Any, unit_ns: int = 1000) -> tuple[Int64, Status]:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from schemas.errors import InputError
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 _PACKED_BYTES = 1 << 18
 _GZIP = b"\x1f\x8b"
 _EITHER_HEADER = 32 + zlib.MAX_WBITS

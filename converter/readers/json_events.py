@@ -118,6 +118,7 @@ class EventFile:
         self._buf = bytearray()
         self._base = 0  # the byte of the file at buf[0]
         self._at = 0  # the next event in buf; the byte before it is a separator
+        self._ascii = True  # all of buf
         self._end = False  # nothing more to read
         self._closed = False  # the array's ] was seen
         self._broken = False  # inside a broken stretch
@@ -135,14 +136,15 @@ class EventFile:
         keep = max(self._at - 1, 0)
         self._base += keep
         self._at -= keep
-        self._buf = bytearray(memoryview(self._buf)[keep:]) + block
+        self._buf = bytearray().join((memoryview(self._buf)[keep:], block))
+        self._ascii = block.isascii() and (self._ascii or self._buf.isascii())
         return True
 
     def _repair(self, end: int) -> int:
         """Replaces bytes that are not UTF-8 in buf[at:end]; the new end."""
-        piece = bytes(memoryview(self._buf)[self._at : end])
-        if piece.isascii():
+        if self._ascii:
             return end
+        piece = bytes(memoryview(self._buf)[self._at : end])
         try:
             piece.decode()
             return end

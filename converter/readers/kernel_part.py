@@ -83,7 +83,9 @@ def part_of(chunk: Chunk, specs: Sequence[ColumnSpec], decimal_comma: bool, by_s
             indices, values = csv_cells.texts(cells)
             part.columns[spec.key] = (indices if all_kept else indices[keep], values)
         elif spec.kind == "int":
-            numbers, raw = csv_cells.ids(cells, columns.NO_ID if spec.key in columns.KEYS_WITH_NO_ID else None)
+            numbers, raw = csv_cells.ids(
+                cells, spec.index, columns.NO_ID if spec.key in columns.KEYS_WITH_NO_ID else None
+            )
             part.columns[spec.key] = numbers if all_kept else numbers[keep]
             add_raw(spec.key, raw)
         elif spec.kind == "float":
@@ -91,7 +93,7 @@ def part_of(chunk: Chunk, specs: Sequence[ColumnSpec], decimal_comma: bool, by_s
             part.columns[spec.key] = reals if all_kept else reals[keep]
             add_raw(spec.key, raw)
         else:  # a wait: NULL where absent, raw where it is text or negative
-            waits, raw = csv_cells.waits(cells, spec.unit_ns, decimal_comma)
+            waits, raw = csv_cells.waits(cells, spec.index, spec.unit_ns, decimal_comma)
             part.columns[spec.key] = waits if all_kept else waits[keep]
             add_raw(spec.key, raw)
     return part

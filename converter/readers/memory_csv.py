@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from converter.readers import arrow_arrays, csv_cells
 from converter.readers.csv_table import Chunk, TableReader, read_chunks
 from converter.readers.csv_text import CsvFile

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Raw
 
-from converter.readers.json_text import raw_texts
+from converter.readers.json_text import raw_ids
 from schemas.tally import Tally
 from schemas.timeline import NULL, FlowBatch, Int32, Int64, Timeline
 
@@ -49,7 +48,7 @@ class FlowPoints:
 
     def add(self, kind: int, thread: Int32, ts: Int64, category: Int32, ids: Sequence[Raw]) -> list[int]:
         """Adds points; the rows left out because their id is no text or integer."""
-        texts, valid = flow_ids(ids)
+        texts, valid = raw_ids(ids)
         bad: list[int] = []
         if not valid.all():
             bad = np.flatnonzero(~valid).tolist()
@@ -89,20 +88,6 @@ class FlowPoints:
 
 def _place(ts: Int64, points: Int64) -> str:
     return f"at {ts[points[0]]} ns" if len(points) else ""
-
-
-def flow_ids(raws: Sequence[Raw]) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """The ids as texts, string[n], and which are ids: a text that isn't empty, or an integer of any size."""
-    texts = raw_texts(raws)
-    plain = np.asarray(pc.match_substring_regex(texts, "^-?[0-9]+$"))
-    if plain.all():
-        return texts, plain
-    valid = plain.copy()
-    out = texts.to_pylist()
-    for row in np.flatnonzero(~plain).tolist():
-        data = bytes(raws[row])
-        valid[row] = data.startswith(b'"') and len(data) > 2
-    return pa.array(out, texts.type), valid
 
 
 def _pairs(kind: npt.NDArray[np.int8], code: Int64, ts: Int64) -> tuple[Int64, Int64, Int64, Int64]:

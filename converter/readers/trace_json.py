@@ -19,9 +19,9 @@ import numpy.typing as npt
 import orjson
 
 from converter.readers.arg_columns import ArgColumns, Rows, decode_args
-from converter.readers.exact_time import NOT_A_NUMBER, OK, read_ns
+from converter.readers.exact_time import NOT_A_NUMBER, OK
 from converter.readers.json_events import Chunk, Event, EventFile
-from converter.readers.json_text import raw_texts
+from converter.readers.json_text import raw_ns, raw_texts
 from converter.readers.trace_batches import HostPart, TraceParts, fill_timeline
 from converter.readers.trace_counters import Counters
 from converter.readers.trace_flows import FINISH, START, STEP, FlowPoints
@@ -131,7 +131,7 @@ class _Reader:
 
     def _starts(self, chunk: Chunk, rows: list[int], events: list[Event]) -> tuple[Int64, npt.NDArray[np.bool_]]:
         """ts as ns, and which are times. The others are dropped as slices."""
-        ts, status = read_ns(raw_texts([event.ts for event in events]))
+        ts, status = raw_ns([event.ts for event in events])
         good = status == OK
         if not good.all():
             at = np.array(rows)
@@ -152,7 +152,7 @@ class _Reader:
     def _complete(self, chunk: Chunk, rows: list[int], events: list[Event]) -> None:
         self.timeline.tally.slices.read += len(events)
         ts, good = self._starts(chunk, rows, events)
-        dur, status = read_ns(raw_texts([event.dur for event in events]))
+        dur, status = raw_ns([event.dur for event in events])
         bad = good & ((status != OK) | (ts > _MAX_NS - np.maximum(dur, 0)))
         negative = good & ~bad & (dur < 0)
         if bad.any() or negative.any():
@@ -253,7 +253,7 @@ class _Reader:
 
     def _flow(self, chunk: Chunk, rows: list[int], events: list[Event], kind: int) -> None:
         tally = self.timeline.tally.flows
-        ts, status = read_ns(raw_texts([event.ts for event in events]))
+        ts, status = raw_ns([event.ts for event in events])
         good = status == OK
         if not good.all():
             left = np.flatnonzero(~good)
@@ -272,7 +272,7 @@ class _Reader:
 
     def _counter(self, chunk: Chunk, rows: list[int], events: list[Event]) -> None:
         tally = self.timeline.tally.counters
-        ts, status = read_ns(raw_texts([event.ts for event in events]))
+        ts, status = raw_ns([event.ts for event in events])
         good = status == OK
         if not good.all():
             left = np.flatnonzero(~good)
@@ -309,7 +309,7 @@ def _thread_keys(events: list[Event]) -> list[Any]:
 
 def _id_texts(events: list[Event]) -> list[str]:
     raws = [event.id for event in events]
-    return list(raw_texts(raws).to_pylist()) if any(map(len, map(memoryview, raws))) else [""] * len(raws)
+    return list(raw_texts(raws).to_pylist()) if b"".join(raws) else [""] * len(raws)
 
 
 def _async_keys(events: list[Event]) -> list[Any]:

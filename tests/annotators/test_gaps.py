@@ -175,7 +175,7 @@ def test_edges_of_a_window_have_no_neighbour():
 
 
 def test_counters_and_steps():
-    steps = SimpleNamespace(ts=np.array([0, 12 * MS]), dur=np.array([10 * MS, 4 * MS]))
+    steps = SimpleNamespace(ts=np.array([0, 12 * MS]), end=np.array([10 * MS, 16 * MS]))
     rows = [{"ts": 0, "dur": 5 * MS}, {"ts": 4 * MS, "dur": 4 * MS, "track": 1}, {"ts": 13 * MS, "dur": 3 * MS}]
     layer = annotate(timeline_of(rows), steps=steps).layer
     samples = {layer.tracks[c.track[0]].name: (c.ts.tolist(), c.values.tolist()) for c in layer.counters}

@@ -9,7 +9,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from annotators.spans import Span, read_name
 from annotators.steps import annotate
 from tests.annotators.records import records
-from tests.annotators.timelines import Builder, arguments, ns
+from tests.annotators.builder import Builder, arguments, ns
 
 
 def step(t: Builder, start: float, bs: int = 2, old: bool = False, batch: bool = True) -> None:
@@ -26,7 +26,9 @@ def step(t: Builder, start: float, bs: int = 2, old: bool = False, batch: bool =
 def rows(t: Builder, *args: Any, **more: Any) -> list[dict[str, Any]]:
     out = annotate(t.build(), *args, **more)
     assert out.layer is not None
-    return arguments(out.layer, "npu.step")
+    found = arguments(out.layer, "npu.step")
+    assert [row.pop("step") for row in found] == list(range(len(found)))
+    return found
 
 
 def test_names() -> None:

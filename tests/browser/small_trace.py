@@ -89,15 +89,19 @@ def small_trace(ranks: int = 2, steps: bool = True) -> bytes:
                 place = {"forward_ct": FIRST_FORWARD_CT + i, "step": i}
                 b.slice(
                     tracks["Steps"], start, step_ns, f"step {FIRST_FORWARD_CT + i}", "npu.step", **place,
-                    bs=8, step_wall_ns=PERIOD_NS, step_gpu_ms=step_ns / 1e6, draft_gpu_ms=4.0,
+                    bs=8, step_wall_ns=step_ns + 1_000_000, step_gpu_ms=step_ns / 1e6, draft_gpu_ms=4.0,
                     target_verify_gpu_ms=10.0, committed_tokens=20, avg_commit_len=2.5, evidence="recorded",
                     first_task_ts=start, last_task_end=start + step_ns,
                 )  # fmt: skip
                 for name, segment, at, dur in (("Draft", "draft", 500_000, 4_000_000), ("Target Verify", "target_verify", 5_000_000, 10_000_000)):  # fmt: skip
                     b.slice(tracks["Segments"], start + at, dur, name, "npu.segment", **place, segment=segment)
-                b.slice(tracks["Eager tail"], start + 15_000_000, 1_500_000, "Accept", "npu.tail", **place, part="accept")
+                b.slice(
+                    tracks["Eager tail"], start + 15_000_000, 1_500_000, "Accept", "npu.tail", **place, part="accept"
+                )
                 b.sample(counter, start, 1.0 + i)
             b.slice(tracks["Gaps"], start + step_ns - 500_000, 540_000, "gap 540 us", "npu.gap", prev_task=2 * i)
             b.slice(stream, start + 500_000, 4_000_000, "MatMul", "npu.task", task=2 * i, task_id=7)
-            b.slice(stream, start + 5_000_000, step_ns - 5_500_000, "FusedInferAttentionScore", "npu.task", task=2 * i + 1)
+            b.slice(
+                stream, start + 5_000_000, step_ns - 5_500_000, "FusedInferAttentionScore", "npu.task", task=2 * i + 1
+            )
     return b.trace.serialize()

@@ -71,7 +71,7 @@ def sample(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any], list[Files]]:
     folder = tmp_path_factory.mktemp("samples") / request.param
-    write(VARIANTS[request.param], folder)
+    write(replace(VARIANTS[request.param], steps=4, records_before=2), folder)
     known = json.loads((folder / "truth.json").read_text())
     return folder, known, [Files(folder / r["folder"]) for r in known["ranks"]]
 

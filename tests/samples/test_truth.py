@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from annotators import linking, replay_calls, segments, steps, tails
+from annotators import deepep, linking, replay_calls, replays, segments, steps, tails
 from annotators.annotation import Annotation
 from converter.convert import read
 from converter.find import find_captures
@@ -17,7 +18,7 @@ from converter.options import Options
 from converter.readers.dspark import read_records
 from samples.config import Config
 from samples.generate import write
-from schemas.dspark_tables import PARTS, Replays, Segments, Steps, Tails
+from schemas.dspark_tables import PARTS, DeepEp, Replays, Segments, Steps, Tails
 from schemas.roles import load_roles
 from schemas.timeline import NULL, Timeline
 
@@ -25,6 +26,8 @@ VARIANTS = {
     "plain": Config(),
     "start_step": Config(start_step=True, seed=5),
     "overlapped": Config(overlap_schedule=True, start_step=True),
+    "recv_hook": Config(recv_hook=True),
+    "slow": Config(slow_rank=1, delay_us=150, graph_stream=61),
     "eager": Config(graphs=False, overlap_dispatch=False),
     "tp": Config(ranks=4, attention_tp=2),
     "compact": Config(mode="compact"),
@@ -49,7 +52,9 @@ class Found:
         roles = load_roles()
         self.replays: Replays = replay_calls.find_replays(timeline, roles)
         links = linking.link(timeline, self.replays)
+        replays.annotate(timeline, self.steps, self.replays, links, roles)
         self.segments: Segments = segments.annotate(timeline, self.steps, links).tables["segments"]
+        self.deepep: DeepEp = deepep.annotate(timeline, self.steps, links, roles).tables["deepep"]
         self.tails: Tails = tails.annotate(timeline, self.steps, self.segments, links, roles).tables["tails"]
 
 
@@ -58,7 +63,7 @@ def sample(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> list[tuple[Found, dict[str, Any]]]:
     folder: Path = tmp_path_factory.mktemp("truth") / request.param
-    write(VARIANTS[request.param], folder)
+    write(replace(VARIANTS[request.param], steps=4, records_before=2), folder)
     known = json.loads((folder / "truth.json").read_text())
     records = read_records(folder / "server_info.json")
     size = known["config"]["attention_tp"]
@@ -94,6 +99,8 @@ def test_replays(sample: Any) -> None:
         assert found.replays.launch_ts.tolist() == [NULL if r["launch"] is None else r["launch"] for r in known]
         counts = np.bincount(found.replays.task_replay[found.replays.task_replay != NULL], minlength=len(known))
         assert counts.tolist() == [r["task_count"] for r in known]
+        for key, values in (("prepare_ns", found.replays.prepare_ns), ("exposed_gap_ns", found.replays.exposed_gap_ns)):
+            assert values.tolist() == [NULL if r[key] is None else r[key] for r in known]
 
 
 def test_segments(sample: Any) -> None:
@@ -121,3 +128,21 @@ def test_tails(sample: Any) -> None:
                 for r in rows
             }
             assert parts == {p["part"]: (p["extent"], p["kernel_count"], p["busy_ns"]) for p in known["parts_by_rule"]}
+
+
+def test_deepep(sample: Any) -> None:
+    for found, rank in sample:
+        d, known = found.deepep, rank["deepep"]
+        assert [("dispatch", "combine")[c] for c in d.combine.tolist()] == [e["op"] for e in known]
+        assert [("in_kernel_wait", "recv_hook")[h] for h in d.recv_hook.tolist()] == [e["model"] for e in known]
+        for values, key in (
+            (d.issue_ts, "issue"),
+            (d.hook_ts, "hook"),
+            (d.done_ts, "done"),
+            (d.exposed_ns, "exposed_ns"),
+        ):
+            assert values.tolist() == [e[key] for e in known]
+        assert d.overlapped_ns.tolist() == [NULL if e["overlapped_ns"] is None else e["overlapped_ns"] for e in known]
+        numbers = [s["forward_ct"] for s in rank["steps"]]
+        places = [numbers.index(e["forward_ct"]) if e["forward_ct"] in numbers else NULL for e in known]
+        assert d.step.tolist() == places

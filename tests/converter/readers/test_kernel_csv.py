@@ -304,7 +304,7 @@ cell = st.text(st.sampled_from('ab ,"\n;é\t'), max_size=6)
 start_cell = st.one_of(st.integers(0, 10**6).map(lambda i: f"{START + i}.{i % 1000:03d}"), st.sampled_from(["N/A", ""]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     table=st.lists(st.tuples(cell, start_cell, st.integers(0, 10**6), cell), max_size=30),
     chunk_bytes=st.integers(1, 400),

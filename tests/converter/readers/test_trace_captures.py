@@ -63,7 +63,9 @@ def test_arguments(capture: tuple[list[dict[str, Any]], Timeline, TraceParts]) -
             values = [
                 str(v) if not isinstance(v, Decimal) else str(float(v))
                 for k, v in e.get("args", {}).items()
-                if v != "" and k not in ("Physic Stream Id",) and not (v == 4294967295 and k.lower() in ("model id", "subtask id"))
+                if v != ""
+                and k not in ("Physic Stream Id",)
+                and not (v == 4294967295 and k.lower() in ("model id", "subtask id"))
             ]
             want[e["name"], ns(e["ts"]), tuple(sorted(values))] += 1
     have: Counter[Any] = Counter()

@@ -1,0 +1,65 @@
+"""The tables that the UI opens with, in SQL that needs nothing but the trace: the package `npu` is not known there.
+
+They travel in the URL, so they are short; the package's npu_step_report and npu_gaps are the full ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_ARG = "extract_arg(s.arg_set_id,'debug.{}')"
+
+
+def _args(*keys: str) -> str:
+    return ", ".join(f"{_ARG.format(key)} AS {key}" for key in keys)
+
+
+def step_report(ranks: Sequence[int] = ()) -> str:
+    """One row per step of these ranks (none: all), in ms: the columns of npu_step_report that tell where time went."""
+    only = f" WHERE rank IN ({','.join(str(r) for r in ranks)})" if ranks else ""
+    return _one_line(f"""
+WITH d AS (
+  SELECT CAST(substr(p.name,6) AS INT) AS rank, s.ts, s.dur, s.category AS c, {_args("step", "forward_ct")}, s.arg_set_id
+  FROM slice s JOIN track t ON t.id=s.track_id JOIN track p ON p.id=t.parent_id
+  WHERE p.name GLOB 'Rank * · DSpark'
+), x AS (
+  SELECT s.rank, s.forward_ct, s.ts, s.dur, {_args("bs", "step_wall_ns", "step_gpu_ms", "draft_gpu_ms", "target_verify_gpu_ms")},
+    {_args("unattributed_ms", "avg_commit_len", "committed_tokens", "first_task_ts", "last_task_end")},
+    sum(iif(g.c='npu.segment' AND extract_arg(g.arg_set_id,'debug.segment')='draft',g.dur,NULL)) AS draft,
+    sum(iif(g.c='npu.segment' AND extract_arg(g.arg_set_id,'debug.segment')='target_verify',g.dur,NULL)) AS verify,
+    max(iif(g.c='npu.segment' AND extract_arg(g.arg_set_id,'debug.segment')='target_verify',g.ts+g.dur,NULL)) AS verify_end,
+    max(iif(g.c='npu.tail',g.ts+g.dur,NULL)) AS tail_end,
+    sum(extract_arg(g.arg_set_id,'debug.exposed_ns')) AS exposed
+  FROM d s LEFT JOIN d g ON g.rank=s.rank AND g.c IN ('npu.segment','npu.tail','npu.deepep')
+    AND iif(g.step IS NULL,g.forward_ct=s.forward_ct,g.step=s.step)
+  WHERE s.c='npu.step' GROUP BY s.rank, s.ts
+)
+SELECT rank, forward_ct, bs, step_wall_ns/1e6 AS wall_ms, step_gpu_ms AS gpu_ms,
+  coalesce(draft_gpu_ms,draft/1e6) AS draft_ms, coalesce(target_verify_gpu_ms,verify/1e6) AS verify_ms, unattributed_ms,
+  max(tail_end-verify_end,0)/1e6 AS tail_ms, exposed/1e6 AS exposed_comm_ms,
+  (SELECT sum(g.dur) FROM d g WHERE g.c='npu.gap' AND g.rank=x.rank AND g.ts>=first_task_ts AND g.ts<last_task_end)/1e6 AS gap_ms,
+  avg_commit_len AS commit_len, step_wall_ns/1e6/avg_commit_len AS tpot_ms, committed_tokens*1e9/step_wall_ns AS tokens_per_s, ts, dur
+FROM x{only} ORDER BY rank, ts
+""")
+
+
+def _one_line(sql: str) -> str:
+    return " ".join(sql.split())
+
+
+#: The longest gaps, where a trace has no steps. A task's rank is in the name of its process.
+GAPS = _one_line(f"""
+WITH k AS (
+  SELECT CAST(substr(p.name,6) AS INT) AS rank, {_args("task")}, s.name
+  FROM slice s JOIN process_track t ON t.id=s.track_id JOIN process p USING (upid) WHERE s.category='npu.task'
+), g AS (
+  SELECT CAST(substr(p.name,6) AS INT) AS rank, s.ts, s.dur, {_args("prev_task", "next_task", "endpoint_class")},
+    {_args("host_event", "host_cover_ratio", "launch_name")}
+  FROM slice s JOIN track t ON t.id=s.track_id JOIN track p ON p.id=t.parent_id
+  WHERE s.category='npu.gap' AND p.name GLOB 'Rank * · DSpark' ORDER BY s.dur DESC LIMIT 200
+)
+SELECT g.rank, dur/1e3 AS gap_us, a.name AS prev_name, b.name AS next_name, endpoint_class, host_event,
+  round(host_cover_ratio,3) AS host_cover, launch_name, ts, dur
+FROM g LEFT JOIN k a ON a.task=prev_task AND a.rank=g.rank LEFT JOIN k b ON b.task=next_task AND b.rank=g.rank
+ORDER BY dur DESC, ts
+""")
