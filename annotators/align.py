@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from annotators.anchors import UNRELATED_NS, Pairs, RankAnchors, find_anchors, is_expert_kernel, match
+from annotators.anchors import UNRELATED_NS, Pairs, RankAnchors, find_anchors, match
 from schemas.errors import UsageError
+from schemas.roles import Roles, load_roles
 from schemas.timeline import Clock, Int64, Timeline
 
 SAME_HOST_NS = 1_000_000  # four real captures of one host agree within 3.1 us
@@ -67,17 +68,18 @@ def align(
     reference_rank: int | None = None,
     assume_aligned: bool = False,
     host_facts: Mapping[int, HostFacts] | None = None,
-    expert: Callable[[str], bool] = is_expert_kernel,
+    roles: Roles | None = None,
     window: tuple[int, int] | None = None,
 ) -> list[Clock]:
     """A clock per timeline, in their order; the timelines are as recorded and stay so.
 
-    reference_rank: the rank that the others are moved to, else the lowest; host_facts: by rank; expert: tells MoE
-    dispatch and combine kernels by name; window: ns in trace time (--window): only anchors in it count, because drift
+    reference_rank: the rank that the others are moved to, else the lowest; host_facts: by rank; roles: tells MoE
+    kernels by name, the built-in table where None; window: ns in trace time (--window): only anchors in it count, because drift
     over the rest of a long profile says nothing about it. A rank that shares no anchors with the reference is aligned
     through one that does (a chain of groups); its residuals are then the sums along the way.
     Raises UsageError where the reference rank isn't among the timelines.
     """
+    roles = roles or load_roles()
     ranks = [timeline.rank for timeline in timelines]
     if reference_rank is not None and reference_rank not in ranks:
         known = ", ".join(str(rank) for rank in sorted(ranks))
@@ -96,12 +98,12 @@ def align(
         _spread(clocks, range(len(timelines)), reference, edge)
         return [clocks.get(position, Clock()) for position in range(len(timelines))]
 
-    clocks = clocks_by([find_anchors(timeline, expert) for timeline in timelines])
+    clocks = clocks_by([find_anchors(timeline, roles) for timeline in timelines])
     if window is None or len(timelines) == 1:
         return clocks
     # The window is on the common clock, the anchors are not yet: the first pass says where it lies on each rank.
     recorded = [(window[0] - clock.offset_ns, window[1] - clock.offset_ns) for clock in clocks]
-    return clocks_by([find_anchors(t, expert, w) for t, w in zip(timelines, recorded, strict=True)])
+    return clocks_by([find_anchors(t, roles, w) for t, w in zip(timelines, recorded, strict=True)])
 
 
 def _spread(

@@ -18,12 +18,12 @@ no anchors: point-to-point, and those with a root.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from schemas.timeline import Int64, Role, Timeline
+from schemas.roles import Roles, load_roles
+from schemas.timeline import Int32, Int64, Role, Timeline
 
 #: Ends within this of each other fit in any case: it is the noise of the ends themselves.
 NOISE_NS = 1000
@@ -38,14 +38,7 @@ MAX_DRIFT = 200e-6  # of one clock against another: real ones drift by tens of p
 
 _COLLECTIVE = re.compile(r"hcom_([A-Za-z]+)_*_(\d+)_")
 _LEAVES_EARLY = {"send", "receive", "recv", "batchsendrecv", "broadcast", "scatter", "gather", "reduce"}
-_EXPERT = re.compile(
-    r"moe\w*(dispatch|combine)|(dispatch|combine)_?low_?latency|dispatch\w*combine|fuseddeepmoe", re.IGNORECASE
-)
-
-
-def is_expert_kernel(name: str) -> bool:
-    """A MoE dispatch or combine kernel, by the names that are public (dspark.md 3.2)."""
-    return _EXPERT.search(name) is not None
+_EXPERT_ROLES = ("dispatch", "combine", "fused_exchange")
 
 
 @dataclass
@@ -76,28 +69,29 @@ class Pairs:
         return len(self.here)
 
 
-def find_anchors(
-    timeline: Timeline, expert: Callable[[str], bool] = is_expert_kernel, window: tuple[int, int] | None = None
-) -> RankAnchors:
+def find_anchors(timeline: Timeline, roles: Roles | None = None, window: tuple[int, int] | None = None) -> RankAnchors:
     """The anchors of a rank, those that end inside the window; all of them where it holds fewer than three.
 
-    window: ns as the rank recorded them, else timeline.window.
+    roles: tells MoE kernels (dispatch, combine, fused_exchange), the built-in table where None; window: ns as the rank
+    recorded them, else timeline.window.
     """
     window = window or timeline.window
-    tasks = timeline.tasks
-    wanted = np.zeros(len(timeline.strings), np.int8)
+    tasks, roles = timeline.tasks, roles or load_roles()
+    strings = timeline.strings
     groups: dict[int, str] = {}
-    for text_id in np.unique(tasks.name):
-        name = timeline.strings[int(text_id)]
-        collective = _COLLECTIVE.match(name)
-        if collective and collective[1].lower() not in _LEAVES_EARLY:
-            wanted[text_id] = 1
-            groups[int(text_id)] = collective[2]
-        elif not collective and expert(name):
-            wanted[text_id] = 2
-    kind = wanted[tasks.name]
+    collective, exchange = np.zeros((2, len(strings)), np.bool_)  # by text id: distinct names are few
+    for text_id in _distinct(tasks.name):
+        named = _COLLECTIVE.match(strings[text_id])
+        collective[text_id] = named is not None
+        if named and named[1].lower() not in _LEAVES_EARLY:
+            groups[text_id] = named[2]
+    for text_id in _distinct(tasks.name) + _distinct(tasks.op_type):
+        exchange[text_id] = any(roles.fits(role, strings[text_id]) for role in _EXPERT_ROLES)
+    expert = (exchange[tasks.name] | exchange[tasks.op_type]) & ~collective[tasks.name]
     # A helper kernel of a collective may carry its name; the collective's own row is marked.
-    rows = np.flatnonzero((kind == 2) | ((kind == 1) & tasks.communication))
+    anchor = np.zeros(len(strings), np.bool_)
+    anchor[list(groups)] = True
+    rows = np.flatnonzero(expert | (anchor[tasks.name] & tasks.communication))
     end = tasks.end[rows]
     if window is not None:
         inside = (end >= window[0]) & (end <= window[1])
@@ -107,7 +101,7 @@ def find_anchors(
     anchors = RankAnchors({}, InOrder())
     ends, names, tracks = tasks.end[rows].tolist(), tasks.name[rows].tolist(), tasks.track[rows].tolist()
     for at, text_id, track in zip(ends, names, tracks, strict=True):
-        name = timeline.strings[text_id]
+        name = strings[text_id]
         if text_id in groups:
             group = groups[text_id] + _group_name(timeline, track)
             anchors.named.setdefault(group, {}).setdefault(name, []).append(at)
@@ -115,6 +109,10 @@ def find_anchors(
             anchors.experts.names.append(name)
             anchors.experts.ends.append(at)
     return anchors
+
+
+def _distinct(text_ids: Int32) -> list[int]:
+    return [int(i) for i in np.flatnonzero(np.bincount(text_ids))]
 
 
 def _group_name(timeline: Timeline, track: int) -> str:

@@ -75,7 +75,10 @@ class _TaskSteps:
 
 
 def npu_vendor_times(timeline: Timeline) -> list[VendorTimes]:
-    """Rows by device and step: from the Overlap Analysis slices, else from the recorded tasks. Empty without either."""
+    """Rows by device and step: from the Overlap Analysis slices, else from the recorded tasks. Empty without either.
+
+    Where the Timeline was cut to a window, slices that its edges cross count whole: the vendor knows no window.
+    """
     return list(_from_overlap(timeline)) or list(_from_tasks(timeline))
 
 

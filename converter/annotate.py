@@ -3,18 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from annotators import gaps, group_gaps
 from annotators.annotation import Annotation
 from converter.options import Options
 from converter.rank import Rank
+from schemas.timeline import NULL, Timeline
+
+if TYPE_CHECKING:
+    from schemas.dspark import RankRecords
+    from schemas.roles import Roles
+
+#: What the options of --annotate need to have run before them.
+DSPARK = ("steps", "segments", "tails", "deepep", "replays")
 
 
-def rank(rank: Rank, options: Options) -> None:
+def rank(rank: Rank, options: Options, roles: Roles | None, records: RankRecords | None) -> None:
     """Runs the annotators of one rank; their results are in rank.annotations, in the order in which they ran."""
     timeline = rank.timeline
+    wanted = [name for name in DSPARK if name in options.annotate]
+    if wanted and roles is not None:
+        _dspark(rank, options, roles, records, wanted)
     if "gaps" in options.annotate:
-        rank.annotations["gaps"] = gaps.annotate(timeline)
+        steps = rank.annotations["steps"].tables.get("steps") if "steps" in rank.annotations else None
+        rank.annotations["gaps"] = gaps.annotate(timeline, steps, roles)
+
+
+def _dspark(rank: Rank, options: Options, roles: Roles, records: RankRecords | None, wanted: list[str]) -> None:
+    """Steps first: segments, tails, DeepEP and replays are told by step where there are steps."""
+    timeline, out = rank.timeline, rank.annotations
+    if not _has_dspark(timeline, roles):
+        reason = "no scheduler or step span, no graph replay, no dispatch or combine kernel"
+        for name in wanted:
+            out[name] = Annotation(skipped=reason)
+        if records is not None:
+            out[wanted[0]].refused.append(f"{len(records)} DSpark records can't be placed: {reason}")
+        return
+    from annotators import deepep, replays, segments, steps, tails
+    from annotators.linking import link
+    from annotators.replay_calls import find_replays
+
+    found = find_replays(timeline, roles)
+    links = link(timeline, found)
+    by_rank = options.first_forward_ct
+    first = by_rank.get(timeline.rank, by_rank.get(None))
+    made = steps.annotate(
+        timeline, records, first, options.with_token_ids, options.with_request_ids, links
+    )  # fmt: skip
+    table = made.tables.get("steps")
+    results = {"steps": made}
+    if table is None:
+        for name in ("segments", "tails"):
+            results[name] = Annotation(skipped=made.skipped or "no steps")
+    else:
+        results["segments"] = segments.annotate(timeline, table, links)
+        placed = results["segments"].tables.get("segments")
+        results["tails"] = (
+            Annotation(skipped=results["segments"].skipped)
+            if placed is None
+            else tails.annotate(timeline, table, placed, links, roles)
+        )
+    results["replays"] = replays.annotate(timeline, table, found, links, roles)
+    results["deepep"] = deepep.annotate(timeline, table, links, roles)
+    for name in DSPARK:
+        if name in wanted:
+            out[name] = results[name]
+
+
+def _has_dspark(timeline: Timeline, roles: Roles) -> bool:
+    if len(timeline.host) or (timeline.tasks.model_id != NULL).any():
+        return True
+    return bool(
+        len(timeline.tasks)
+        and (
+            roles.of_tasks("dispatch", timeline.tasks, timeline.strings).any()
+            or roles.of_tasks("combine", timeline.tasks, timeline.strings).any()
+        )
+    )
 
 
 def across(ranks: Sequence[Rank], options: Options, refused: str | None) -> dict[str, Annotation]:
@@ -22,4 +88,23 @@ def across(ranks: Sequence[Rank], options: Options, refused: str | None) -> dict
     out: dict[str, Annotation] = {}
     if "gaps" in options.annotate:
         out["group_gaps"] = group_gaps.annotate([r.timeline for r in ranks], refused)
+    if "deepep" in options.annotate and len(ranks) > 1:
+        _peers(ranks, options, refused, out)
     return out
+
+
+def _peers(ranks: Sequence[Rank], options: Options, refused: str | None, out: dict[str, Annotation]) -> None:
+    found = [r for r in ranks if "deepep" in r.annotations and len(r.annotations["deepep"].tables.get("deepep", ()))]
+    if len(found) < 2:
+        return
+    if refused is not None:
+        out["deepep_peers"] = Annotation(refused=[f"which rank the others waited for: {refused}"])
+        return
+    from annotators.deepep import add_peers
+    from annotators.deepep_peers import find_peers
+
+    tables = [(r.timeline.rank, r.annotations["deepep"].tables["deepep"]) for r in found]
+    peers, warnings = find_peers(tables, options.clock_tolerance_ns)
+    for each, columns in zip(found, peers, strict=True):
+        add_peers(each.annotations["deepep"], columns)
+    out["deepep_peers"] = Annotation(warnings=warnings)

@@ -82,6 +82,8 @@ def run(request: Request) -> int:
             talk.error(str(error))
             continue
         done.append(summary)
+        for text in summary.failed_side_inputs:
+            talk.error(text)
         talk.report(summary)
         if request.summary == "-":
             sys.stdout.buffer.write(orjson.dumps(summary.as_dict(), default=int) + b"\n")

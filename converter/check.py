@@ -1,8 +1,8 @@
 """Does a trace hold what its writer put into it? Loads it in trace_processor and compares with the tallies that the
 writer stored in the facts.
 
-Overlapping slices are corrupted by an import without a word in `stats`, so the per-track counts and sums of durations
-are the test that counts (reference: the slice stack of trace_processor, slice_tracker.cc).
+Overlapping slices are corrupted by an import without a word in `stats`: each gets the end of the other (the slice stack
+of trace_processor, slice_tracker.cc). So every track's count, sum of durations and checksum are compared.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from converter.engine import Engine, open_trace
+from schemas import checksum
 from schemas.errors import InputError, printable
 
 #: Rows of `stats` that mean lost events although their severity is only `info`.
@@ -35,9 +36,12 @@ GROUP BY name, severity ORDER BY name
 """
 
 # A thread's own track has no uuid in SQL: NULL here.
-ON_TRACKS = """
+ON_TRACKS = f"""
 WITH
-  slices AS (SELECT track_id, count(*) AS n, sum(dur) AS total, sum(dur < 0) AS open FROM slice GROUP BY track_id),
+  slices AS (
+    SELECT track_id, count(*) AS n, sum(dur) AS total, sum({checksum.SQL}) AS checksum, sum(dur < 0) AS open
+    FROM slice GROUP BY track_id
+  ),
   samples AS (SELECT track_id, count(*) AS n FROM counter GROUP BY track_id)
 SELECT
   extract_arg(t.source_arg_set_id, 'trace_id') AS uuid,
@@ -45,6 +49,7 @@ SELECT
   coalesce(s.n, 0) AS slices,
   coalesce(s.total, 0) AS duration_ns,
   coalesce(c.n, 0) AS samples,
+  coalesce(s.checksum, 0) AS checksum,
   coalesce(s.open, 0) AS open
 FROM track AS t
 LEFT JOIN thread_track AS tt ON tt.id = t.id
@@ -61,7 +66,7 @@ SELECT s.id, a.key, a.int_value FROM slice AS s JOIN args AS a USING (arg_set_id
 WHERE s.category = 'npu.facts' AND (a.key GLOB 'debug.tallies*' OR a.key = 'debug.flows')
 """
 
-TALLY_KEY = re.compile(r"debug\.tallies\[(\d+)\]\.(uuid|slices|duration_ns|samples)")
+TALLY_KEY = re.compile(r"debug\.tallies\[(\d+)\]\.(uuid|slices|duration_ns|samples|checksum)")
 
 
 class Held(NamedTuple):
@@ -70,11 +75,13 @@ class Held(NamedTuple):
     slices: int = 0
     duration_ns: int = 0
     samples: int = 0
+    checksum: int = 0
 
     def __str__(self) -> str:
         parts = []
         if self.slices or not self.samples:
-            parts.append(f"{self.slices:,} slices of {self.duration_ns:,} ns")
+            slices = f"{self.slices:,} slice" + "s" * (self.slices != 1)
+            parts.append(f"{slices} of {self.duration_ns:,} ns (checksum {self.checksum})")
         if self.samples:
             parts.append(f"{self.samples:,} samples")
         return " and ".join(parts)
@@ -140,10 +147,11 @@ def _stored(tp: Engine) -> tuple[dict[int, Held], int]:
 def _compare_tracks(tp: Engine, stored: dict[int, Held], findings: Findings) -> None:
     loaded: dict[int, tuple[str, Held]] = {}
     threads: list[tuple[str, Held]] = []
-    for uuid, name, slices, duration_ns, samples, unclosed in tp.rows(ON_TRACKS):
-        held = Held(slices, duration_ns, samples)
+    for uuid, name, slices, duration_ns, samples, check_sum, unclosed in tp.rows(ON_TRACKS):
+        held = Held(slices, duration_ns, samples, check_sum)
         if unclosed:
-            findings.problems.append(f"track {_shown(name)}: {unclosed:,} slices without an end")
+            slices_ = "slice" if unclosed == 1 else "slices"
+            findings.problems.append(f"track {_shown(name)}: {unclosed:,} {slices_} without an end")
         if uuid is None:
             threads.append((name, held))
         else:

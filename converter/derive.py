@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,11 @@ from converter.rank import Rank
 from converter.summary import Summary
 from converter.window import parse_window
 from converter.write.document import REALTIME, Document, merge_layers
+from schemas.errors import InputError
 from schemas.timeline import Kind, Layer, Role, StringPool, Timeline
+
+if TYPE_CHECKING:
+    from schemas.dspark import RankRecords
 
 Progress = Callable[[str], None]
 MONOTONIC, FIRST_OWN_CLOCK = 3, 64  # BuiltinClock ids; 64 to 127 belong to one sequence
@@ -38,10 +42,16 @@ def documents(ranks: Sequence[Rank], options: Options, summary: Summary, progres
     one_host = _one_host(ranks)
     if options.window is not None:
         _cut_to_window(ranks, options.window)
+    roles = None
+    if options.annotate:
+        from schemas.roles import load_roles
+
+        roles = load_roles(options.roles)
+    records = _records(ranks, options, summary)
     for rank in ranks:
         progress(f"annotating rank {rank.timeline.rank}")
         rank.annotations["vendor_times"] = vendor_times.annotate(rank.timeline)
-        annotate.rank(rank, options)
+        annotate.rank(rank, options, roles, records.get(rank.timeline.rank))
     across = annotate.across(ranks, options, refused)
     for rank in ranks:
         for name, annotation in rank.annotations.items():
@@ -50,6 +60,31 @@ def documents(ranks: Sequence[Rank], options: Options, summary: Summary, progres
         _count(summary, name, annotation, "all ranks")
     out = [_document(rank, one_host) for rank in ranks]
     out.append(_all_ranks(ranks, options, across, out))
+    return out
+
+
+def _records(ranks: Sequence[Rank], options: Options, summary: Summary) -> dict[int, RankRecords]:
+    """The DSpark records of each rank. A file that fails is said and leaves the trace without it (exit 1)."""
+    out: dict[int, RankRecords] = {}
+    if not options.dspark or not options.annotate:
+        return out
+    from converter.readers.dspark import read_records
+
+    numbers = [r.timeline.rank for r in ranks]
+    for only, path in options.dspark:
+        try:
+            found = read_records(path)
+            if only is not None and only not in numbers:
+                raise InputError(path, f"is for rank {only}, which is not among the inputs", todo="check --dspark RANK=")
+        except InputError as error:
+            summary.failed_side_inputs.append(str(error))
+            continue
+        summary.warnings += found.warnings
+        summary.damaged |= found.damaged
+        for number in numbers if only is None else [only]:
+            mine = found.for_rank(number) if only is None or len(found.ranks) > 1 else found.ranks[0]
+            if mine is not None:
+                out[number] = mine
     return out
 
 

@@ -93,6 +93,9 @@ def account(path: str, window: Window | None, say: Say) -> FileTimes:
     if recorded is None:
         raise InputError(path, "holds no usable row", todo="give a kernel CSV with at least one task")
     asked = window.resolve(recorded[0]) if window else None
+    if asked:  # as in a trace cut to the window: a task of no length belongs to it where it starts before its end
+        inside = (dur > 0) | (ts < asked[1])
+        ts, dur, wait_ns = ts[inside], dur[inside], wait_ns[inside]
     times = rank_times(ts, dur, wait_ns, asked)
     if asked and (asked[0] < recorded[0] or asked[1] > recorded[1]):
         some = "holds no recorded task" if not times.kernel_count else "reaches beyond the recorded tasks"

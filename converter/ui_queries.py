@@ -14,6 +14,10 @@ def _args(*keys: str) -> str:
     return ", ".join(f"{_ARG.format(key)} AS {key}" for key in keys)
 
 
+def _rounded(expression: str, name: str, digits: int = 3) -> str:
+    return f"round({expression},{digits}) AS {name}"
+
+
 def step_report(ranks: Sequence[int] = ()) -> str:
     """One row per step of these ranks (none: all), in ms: the columns of npu_step_report that tell where time went."""
     only = f" WHERE rank IN ({','.join(str(r) for r in ranks)})" if ranks else ""
@@ -34,11 +38,14 @@ WITH d AS (
     AND iif(g.step IS NULL,g.forward_ct=s.forward_ct,g.step=s.step)
   WHERE s.c='npu.step' GROUP BY s.rank, s.ts
 )
-SELECT rank, forward_ct, bs, step_wall_ns/1e6 AS wall_ms, step_gpu_ms AS gpu_ms,
-  coalesce(draft_gpu_ms,draft/1e6) AS draft_ms, coalesce(target_verify_gpu_ms,verify/1e6) AS verify_ms, unattributed_ms,
-  max(tail_end-verify_end,0)/1e6 AS tail_ms, exposed/1e6 AS exposed_comm_ms,
-  (SELECT sum(g.dur) FROM d g WHERE g.c='npu.gap' AND g.rank=x.rank AND g.ts>=first_task_ts AND g.ts<last_task_end)/1e6 AS gap_ms,
-  avg_commit_len AS commit_len, step_wall_ns/1e6/avg_commit_len AS tpot_ms, committed_tokens*1e9/step_wall_ns AS tokens_per_s, ts, dur
+SELECT rank, forward_ct, bs, {_rounded("step_wall_ns/1e6", "wall_ms")}, {_rounded("step_gpu_ms", "gpu_ms")},
+  {_rounded("coalesce(draft_gpu_ms,draft/1e6)", "draft_ms")},
+  {_rounded("coalesce(target_verify_gpu_ms,verify/1e6)", "verify_ms")},
+  {_rounded("unattributed_ms", "unattributed_ms")}, {_rounded("max(tail_end-verify_end,0)/1e6", "tail_ms")},
+  {_rounded("exposed/1e6", "exposed_comm_ms")},
+  {_rounded("(SELECT sum(g.dur) FROM d g WHERE g.c='npu.gap' AND g.rank=x.rank AND g.ts>=first_task_ts AND g.ts<last_task_end)/1e6", "gap_ms")},
+  {_rounded("avg_commit_len", "commit_len")}, {_rounded("step_wall_ns/1e6/avg_commit_len", "tpot_ms")},
+  {_rounded("committed_tokens*1e9/step_wall_ns", "tokens_per_s", 1)}, ts, dur
 FROM x{only} ORDER BY rank, ts
 """)
 
@@ -58,7 +65,7 @@ WITH k AS (
   FROM slice s JOIN track t ON t.id=s.track_id JOIN track p ON p.id=t.parent_id
   WHERE s.category='npu.gap' AND p.name GLOB 'Rank * · DSpark' ORDER BY s.dur DESC LIMIT 200
 )
-SELECT g.rank, dur/1e3 AS gap_us, a.name AS prev_name, b.name AS next_name, endpoint_class, host_event,
+SELECT g.rank, round(dur/1e3,3) AS gap_us, a.name AS prev_name, b.name AS next_name, endpoint_class, host_event,
   round(host_cover_ratio,3) AS host_cover, launch_name, ts, dur
 FROM g LEFT JOIN k a ON a.task=prev_task AND a.rank=g.rank LEFT JOIN k b ON b.task=next_task AND b.rank=g.rank
 ORDER BY dur DESC, ts

@@ -10,7 +10,7 @@ from samples.config import Config
 from samples.generate import write
 
 FOLDER = Path(__file__).parent / "dspark_two_ranks"
-CONFIG = Config(ranks=2, steps=6, seed=20261020, stages=1, start_step=True, slow_rank=1, delay_us=60.0)
+CONFIG = Config(ranks=2, steps=4, seed=20261020, stages=1, start_step=True, slow_rank=1, delay_us=60.0)
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ def command(
         typer.Option(
             "--window",
             metavar="START:END",
-            help="Only this part: ns since the epoch, or with a unit; +10ms counts from the first task.",
+            help="Only this part: ns since the epoch, or with a unit; +10ms counts from the first task of each file.",
         ),
     ] = None,
     output_format: Annotated[

@@ -8,8 +8,9 @@ of rows beyond MAX_SHAPES shapes, are encoded per row instead (`SliceBatch.extra
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ import numpy.typing as npt
 import orjson
 from msgspec import Raw
 
-from converter.write.annotations import TooDeep, nested_annotation
+from schemas.annotation_bytes import nested_annotation
 from schemas.timeline import Bool, Column, ColumnKind, Int32, Int64, StringPool
 
 MAX_SHAPES = 256
+MAX_DEPTH = 64  #: arguments nested deeper are malformed
 _BEYOND = 2.0**63
 _DTYPES: dict[ColumnKind, type] = {
     "int": np.int64, "uint": np.uint64, "float": np.float64, "text": np.int32, "bool": np.bool_,
@@ -59,6 +61,9 @@ class Rows:
 
     def take(self, rows: npt.NDArray[Any]) -> Rows:
         return Rows(*(getattr(self, key)[rows] for key in _ROW_KEYS))
+
+    def slice(self, first: int, last: int) -> Rows:
+        return Rows(*(getattr(self, key)[first:last] for key in _ROW_KEYS))
 
     @staticmethod
     def join(parts: Sequence[Rows]) -> Rows:
@@ -110,7 +115,8 @@ class _Values:
             if sum(len(values) for _, values, rows in parts if rows is None) == count:
                 yield Column(key, kind, _join([values for _, values, _ in parts]))
                 continue
-            out, valid = np.zeros(count, _DTYPES[kind]), np.zeros(count, np.bool_)
+            out: npt.NDArray[Any] = np.zeros(count, _DTYPES[kind])
+            valid = np.zeros(count, np.bool_)
             for first, values, rows in parts:
                 at = slice(first, first + len(values)) if rows is None else first + rows
                 out[at], valid[at] = values, True
@@ -126,67 +132,90 @@ class _Shape:
         self.extra: dict[int, bytes] = {}
 
 
+class _ShapeNumbers(dict[tuple[str, ...], int]):
+    """The number of the shape with these keys; _REST once there are MAX_SHAPES."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[_Shape] = []
+
+    def __missing__(self, keys: tuple[str, ...]) -> int:
+        if len(self.shapes) == MAX_SHAPES:
+            return _REST
+        number = self[keys] = len(self.shapes)
+        self.shapes.append(_Shape(keys))
+        return number
+
+
+_REST = -1
+
+
 class ArgColumns:
     """Collects slices by shape."""
 
     def __init__(self, strings: StringPool) -> None:
         self.texts = TextIds(strings)
-        self._shapes: dict[tuple[str, ...], _Shape] = {}
+        self._numbers = _ShapeNumbers()
         self._rest = _Shape(())  # rows beyond MAX_SHAPES: all their arguments are encoded
 
     def add(self, rows: Rows, raws: Sequence[Raw]) -> list[int]:
         """Adds a chunk of slices with the JSON text of their arguments; the rows left out because it's too deep."""
         args = decode_args(raws)
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for row, keys in enumerate(map(tuple, args)):
-            found = groups.get(keys)
-            if found is None:
-                groups[keys] = [row]
-            else:
-                found.append(row)
+        number = np.fromiter(map(self._numbers.__getitem__, map(tuple, args)), np.int16, len(args))
+        order = np.argsort(number, kind="stable")
+        number = number[order]
+        edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(args)]
+        origin = order.tolist()
+        if len(edges) > 2:
+            rows = rows.take(order)
+            args = [args[row] for row in origin]
         bad: list[int] = []
-        for keys, members in groups.items():
-            shape = self._shapes.get(keys)
-            if shape is None and len(self._shapes) < MAX_SHAPES:
-                shape = self._shapes[keys] = _Shape(keys)
-            whole = len(members) == len(rows)
-            picked = args if whole else [args[row] for row in members]
-            raw = raws if whole else [raws[row] for row in members]
-            part = rows if whole else rows.take(np.array(members))
-            deep = self._encode_all(part, picked) if shape is None else self._add(shape, part, picked, raw)
-            bad.extend(members[row] for row in deep)
+        for first, last in pairwise(edges):
+            which = int(number[first]) if first < last else _REST
+            part, picked = rows.slice(first, last), args[first:last]
+            if which == _REST:
+                deep = self._encode_all(part, picked)
+            else:
+                of_part = origin[first:last]
+                deep = self._add(self._numbers.shapes[which], part, picked, lambda row, o=of_part: bytes(raws[o[row]]))
+            bad.extend(origin[first + row] for row in deep)
         return bad
 
-    def _add(self, shape: _Shape, rows: Rows, args: Sequence[dict[str, Any]], raws: Sequence[Raw]) -> list[int]:
-        nested: dict[int, bytes] = {}
-        deep: set[int] = set()
+    def _add(self, shape: _Shape, rows: Rows, args: Sequence[dict[str, Any]], raw: Callable[[int], bytes]) -> list[int]:
+        """raw(row): the JSON of a row's arguments."""
         columns = list(zip(*(row.values() for row in args), strict=True)) if shape.keys else []
-        for key, column in zip(shape.keys, columns, strict=True):
-            if not (set(map(type, column)) <= _FLAT):
-                for row, value in enumerate(column):
-                    if type(value) in _NESTED:
-                        try:
+        kinds = [set(map(type, column)) for column in columns]
+        nested: dict[int, bytes] = {}
+        if any(of_column & _NESTED for of_column in kinds):
+            deep = sorted({row for column in columns for row, value in enumerate(column) if _is_too_deep(value)})
+            if deep:
+                kept = sorted(set(range(len(args))) - set(deep))
+                at = np.array(kept, np.int64)
+                self._add(shape, rows.take(at), [args[row] for row in kept], lambda row: raw(kept[row]))
+                return deep
+            for key, column, of_column in zip(shape.keys, columns, kinds, strict=True):
+                if of_column & _NESTED:
+                    for row, value in enumerate(column):
+                        if type(value) in _NESTED:
                             nested[row] = nested.get(row, b"") + nested_annotation(key, value)
-                        except TooDeep:
-                            deep.add(row)
-        if deep:
-            kept = [row for row in range(len(args)) if row not in deep]
-            again = self._add(
-                shape, rows.take(np.array(kept, np.int64)), [args[r] for r in kept], [raws[r] for r in kept]
-            )
-            assert not again
-            return sorted(deep)
         first = shape.count
-        for position, column in enumerate(columns):
-            self._add_values(shape.values[position], first, column, raws, shape.keys[position])
+        for into, column, of_column, key in zip(shape.values, columns, kinds, shape.keys, strict=True):
+            self._add_values(into, first, column, of_column, raw, key)
         for row, data in nested.items():
             shape.extra[first + row] = data
         shape.count += len(rows)
         shape.parts.append(rows)
         return []
 
-    def _add_values(self, into: _Values, first: int, column: tuple[Any, ...], raws: Sequence[Raw], key: str) -> None:
-        kinds = set(map(type, column))
+    def _add_values(
+        self,
+        into: _Values,
+        first: int,
+        column: tuple[Any, ...],
+        kinds: set[type],
+        raw: Callable[[int], bytes],
+        key: str,
+    ) -> None:
         if kinds == {str}:
             into.add("text", first, self.texts.of(column))
             return
@@ -208,7 +237,7 @@ class ArgColumns:
         for row, value in enumerate(column):
             kind = _kind(value)
             if kind == "float" and abs(value) >= _BEYOND:
-                value = json.loads(bytes(raws[row]))[key]  # an integer beyond 64 bits, or a large float
+                value = json.loads(raw(row))[key]  # an integer beyond 64 bits, or a large float
                 kind = _kind(value)
             if kind is None:
                 continue
@@ -219,13 +248,14 @@ class ArgColumns:
             into.add(kind, first, np.array(values_of_kind, _DTYPES[kind]), np.array(rows, np.int64))
 
     def _encode_all(self, rows: Rows, args: Sequence[dict[str, Any]]) -> list[int]:
-        shape, kept, deep = self._rest, [], []
+        shape = self._rest
+        kept: list[int] = []
+        deep: list[int] = []
         for row, values in enumerate(args):
-            try:
-                data = b"".join(nested_annotation(k, v) for k, v in values.items() if v is not None)
-            except TooDeep:
+            if _is_too_deep(values, 0):
                 deep.append(row)
                 continue
+            data = b"".join(nested_annotation(k, v) for k, v in values.items() if v is not None)
             shape.extra[shape.count + len(kept)] = data
             kept.append(row)
         shape.count += len(kept)
@@ -234,7 +264,7 @@ class ArgColumns:
 
     def tables(self) -> Iterable[Table]:
         """The shapes with rows, once all chunks are in. Each can be taken once: its parts are given up."""
-        for shape in [*self._shapes.values(), self._rest]:
+        for shape in [*self._numbers.shapes, self._rest]:
             if not shape.count:
                 continue
             rows = Rows.join(shape.parts)
@@ -247,7 +277,15 @@ class ArgColumns:
 
 
 _NESTED = frozenset({dict, list})
-_FLAT = frozenset({str, int, float, bool, type(None)})
+
+
+def _is_too_deep(value: Any, depth: int = 1) -> bool:
+    """Whether an argument is nested deeper than MAX_DEPTH. depth: the level of the value itself."""
+    if type(value) not in _NESTED:
+        return False
+    if depth > MAX_DEPTH:
+        return True
+    return any(_is_too_deep(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value))
 
 
 def _kind(value: Any) -> ColumnKind | None:

@@ -134,11 +134,14 @@ def ids(cells: pa.Array, column: int, none: int | None = None) -> tuple[IntArray
     return compact(found), raw
 
 
-def floats(cells: pa.Array) -> tuple[npt.NDArray[np.float64], Raw]:
-    """float64[n], NaN where absent; what is no number is raw."""
+def floats(cells: pa.Array, column: int) -> tuple[npt.NDArray[np.float64], Raw]:
+    """float64[n], NaN where absent; what is no finite number is raw. column: its index, for AsText."""
     if pa.types.is_floating(cells.type):
         found = arrow_arrays.values(cells, np.float64)
-        return np.where(arrow_arrays.valid(cells), found, np.nan) if cells.null_count else found, Raw()
+        present = arrow_arrays.valid(cells)
+        if not np.isfinite(found[present]).all():
+            raise AsText(column)
+        return np.where(present, found, np.nan), Raw()
     pattern = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$"
     found, good, raw = _numbers(cells, pattern, pa.float64(), np.float64)
     found[~good] = np.nan

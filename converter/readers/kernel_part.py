@@ -89,7 +89,7 @@ def part_of(chunk: Chunk, specs: Sequence[ColumnSpec], decimal_comma: bool, by_s
             part.columns[spec.key] = numbers if all_kept else numbers[keep]
             add_raw(spec.key, raw)
         elif spec.kind == "float":
-            reals, raw = csv_cells.floats(cells)
+            reals, raw = csv_cells.floats(cells, spec.index)
             part.columns[spec.key] = reals if all_kept else reals[keep]
             add_raw(spec.key, raw)
         else:  # a wait: NULL where absent, raw where it is text or negative

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from converter.readers import arrow_arrays, csv_cells
+from converter.readers.csv_cells import Raw
 from converter.readers.csv_table import Chunk, TableReader, read_chunks
 from converter.readers.csv_text import CsvFile
 from converter.readers.exact_time import EPOCH_2000_NS, OK
@@ -80,8 +82,8 @@ def _read_file(
         place = printable(path.name)
         broken = 0
         bad_utf8 = False
-        for chunk in read_chunks(TableReader(file, specs), lambda chunk: chunk):
-            _add_chunk(chunk, (component, device, timestamp), values, samples, tally, (place, line))
+        for chunk, numbers in read_chunks(TableReader(file, specs), partial(_numbers, values)):
+            _add_chunk(chunk, numbers, (component, device, timestamp), values, samples, tally, (place, line))
             broken += len(chunk.broken)
             bad_utf8 |= chunk.bad_utf8 >= 0
             line += chunk.lines
@@ -114,8 +116,13 @@ def _columns(
     return component, device, timestamp, values
 
 
+def _numbers(values: Sequence[ColumnSpec], chunk: Chunk) -> tuple[Chunk, list[tuple[Float64, Raw]]]:
+    return chunk, [csv_cells.floats(chunk.cells[spec.index], spec.index) for spec in values]
+
+
 def _add_chunk(
     chunk: Chunk,
+    cells: Sequence[tuple[Float64, Raw]],
     labels: tuple[ColumnSpec | None, ColumnSpec | None, ColumnSpec],
     values: Sequence[ColumnSpec],
     samples: dict[tuple[str, str, str], list[tuple[Int64, Float64]]],
@@ -133,8 +140,7 @@ def _add_chunk(
             name, line = place
             tally.drop(reason, int(rows.sum()), f"{name}, line {line + chunk.line_of(int(rows.argmax()))}")
 
-    for spec in values:
-        numbers, raw = csv_cells.floats(chunk.cells[spec.index])
+    for spec, (numbers, raw) in zip(values, cells, strict=True):
         text = np.zeros(chunk.rows, np.bool_)
         text[raw.rows] = True
         valid = np.isfinite(numbers)

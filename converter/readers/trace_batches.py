@@ -327,5 +327,5 @@ def _without_place(table: Table, parts: TraceParts, strings: StringPool) -> list
         out.append(column)
     categories = np.unique(table.rows.category)
     if categories.any() and not any(column.key == "task_type" for column in out):  # Kineto: the category is the type
-        out.append(Column("task_type", "text", table.rows.category, table.rows.category != NO_TEXT))
+        out.append(Column("task_type", "text", table.rows.category.copy(), table.rows.category != NO_TEXT))
     return out

@@ -10,6 +10,7 @@ import enum
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -113,9 +114,10 @@ class Placement:
 
 def process_track(timeline: Timeline) -> int:
     """The track of the rank's process, made where the Timeline has none."""
-    if not timeline.tracks:
-        timeline.track(f"Rank {timeline.rank}", Kind.PROCESS)
-    return 0
+    for index, track in enumerate(timeline.tracks):
+        if track.kind is Kind.PROCESS:
+            return index
+    return timeline.track(f"Rank {timeline.rank}", Kind.PROCESS)
 
 
 def device_of(process: Process) -> int:
@@ -153,7 +155,12 @@ def group_track(timeline: Timeline, threads: Threads, placement: Placement, proc
         name = process.name or (f"Process {process.pid}" if process.pid != "" else "No process")
     if any(timeline.tracks[other].name == name for other in placement.groups.values()):
         name = f"{name} {process.label or process.pid}" if process.name != keys.HARDWARE else name
-    track = placement.groups[process_index] = timeline.track(name, Kind.GROUP, parent=process_track(timeline))
+    fields: dict[str, Any] = {}
+    if process.name == keys.HARDWARE:
+        device = device_of(process)
+        fields = {"device": device, "explicit_order": True, "order": 10 + device}
+    track = timeline.track(name, Kind.GROUP, parent=process_track(timeline), **fields)
+    placement.groups[process_index] = track
     return track
 
 
@@ -237,7 +244,9 @@ def _place_streams(
     is_npu = process.name == keys.HARDWARE
     device = device_of(process) if is_npu else process.pid if isinstance(process.pid, int) else 0
     if not is_npu:
-        placement.groups[number] = timeline.track(f"GPU {device}", Kind.GROUP, parent=process_track(timeline))
+        placement.groups[number] = timeline.track(
+            f"GPU {device}", Kind.GROUP, parent=process_track(timeline), device=device, explicit_order=True
+        )
     group = group_track(timeline, threads, placement, number)
     for index in members:
         thread = threads.threads[index]
@@ -247,7 +256,7 @@ def _place_streams(
         stream = thread.tid if isinstance(thread.tid, int) and 0 <= thread.tid < _LAST else NULL
         name = f"Stream {stream}" if stream != NULL and (not is_npu or not thread.name) else _thread_name(thread)
         placement.track[index] = timeline.track(
-            name, Kind.LANE, parent=group, role=Role.STREAM, device=device, stream=stream
+            name, Kind.LANE, parent=group, role=Role.STREAM, device=device, stream=stream, order=max(stream, 0)
         )
         placement.where[index] = Where.HARDWARE
         placement.device[index] = device

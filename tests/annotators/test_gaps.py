@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from annotators import gaps as module
 from annotators import intervals
 from annotators.gaps import annotate, busy_streams, gap_names, gap_share, launches, neighbours, task_gaps
-from schemas.timeline import NULL, Host, Kind, StringPool
+from schemas.timeline import NULL, Host, HostSlices, Kind, StringPool, Tasks
 from tests.annotators.bare_timeline import timeline_of
 
 MS = 1_000_000
@@ -217,5 +218,42 @@ def test_sums_beyond_int64_are_left_out():
     assert annotation.facts["times"]["busy_union_ns"] == big
 
 
-def test_period():
-    assert module.SHARE_PERIOD_NS == 10 * MS
+@pytest.mark.slow
+def test_a_million_tasks():
+    """Columns all the way: some seconds would mean that something loops over gaps or tasks."""
+    n, timeline = 1_000_000, timeline_of([])
+    rng = np.random.default_rng(3)
+    ts = np.cumsum(rng.integers(500, 4_000, n)).astype(np.int64)
+    dur = rng.integers(300, 6_000, n).astype(np.int64)
+    stream = rng.integers(0, 40, n)
+    none, text = np.full(n, NULL, np.int64), np.zeros(n, np.int32)
+    rows = np.arange(n)
+    timeline.tasks = Tasks(
+        ts,
+        dur,
+        text,
+        stream.astype(np.int32),
+        rows,
+        none,
+        stream,
+        rows,
+        none,
+        text,
+        text,
+        text,
+        none,
+        none,
+        text,
+        text > 0,
+    )
+    timeline.window = int(ts[0]), int((ts + dur).max())
+    m = 300_000
+    begin, track = np.sort(rng.integers(0, ts[-1], m)), rng.integers(0, 4, m).astype(np.int32)
+    order = np.argsort(track, kind="stable")
+    names, none = np.zeros(m, np.int32), np.full(m, NULL, np.int64)
+    source = np.zeros(m, np.int8)
+    timeline.host = HostSlices(begin[order], np.full(m, 3_000), names, track[order], order, source, none, none)
+    started = time.process_time()
+    annotation = annotate(timeline)
+    assert annotation.slice_count > 100_000
+    assert time.process_time() - started < 4

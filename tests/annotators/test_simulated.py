@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from annotators import deepep, linking, replays, segments, steps, tails
 from annotators.annotation import Annotation
 from annotators.deepep_peers import find_peers
-from annotators.replay_calls import find_replays
+from converter import annotate
+from converter.annotate import DSPARK
 from converter.convert import read
 from converter.find import find_captures
 from converter.options import Options
@@ -38,8 +38,8 @@ class Found:
     steps: Annotation
     segments: Annotation
     tails: Annotation
-    replays: Annotation
     deepep: Annotation
+    replays: Annotation
 
     def table(self, name: str) -> Any:
         return getattr(self, name).tables[name]
@@ -52,21 +52,12 @@ def run(folder: Path, config: Config, with_records: bool = True, first: int | No
     roles = load_roles()
     out = []
     for capture in find_captures([str(folder)]):
-        timeline = read(capture, Options()).timeline
-        found = find_replays(timeline, roles)
-        links = linking.link(timeline, found)
-        own = records.for_rank(timeline.rank) if records else None
-        s = steps.annotate(timeline, own, first, links=links)
-        table = s.tables.get("steps")
-        r = replays.annotate(timeline, table, found, links, roles)
-        d = deepep.annotate(timeline, table, links, roles)
-        if table is None:
-            g = t = Annotation(skipped="no steps")
-        else:
-            g = segments.annotate(timeline, table, links)
-            t = tails.annotate(timeline, table, g.tables["segments"], links, roles)
+        options = Options(annotate=DSPARK, first_forward_ct={} if first is None else {None: first})
+        rank = read(capture, options)
+        timeline = rank.timeline
+        annotate.rank(rank, options, roles, records.for_rank(timeline.rank) if records else None)
         truth_of_rank = next(x for x in truth["ranks"] if x["rank"] == timeline.rank)
-        out.append(Found(timeline, truth_of_rank, s, g, t, r, d))
+        out.append(Found(timeline, truth_of_rank, *(rank.annotations[name] for name in DSPARK)))
     return out
 
 
@@ -171,6 +162,11 @@ def check(found: Found) -> None:
             assert set(seen_segments(found, i)) == {"draft", "target_verify"}
             assert seen_tail(found, i) == step.get("tail", {}).get("parts_by_rule", [])
     rows = seen_deepep(found)
+    inside = {step["forward_ct"] for step in truth["steps"]}
+    for row in truth[
+        "deepep"
+    ]:  # the model knows of steps that were called before the profile began; the capture does not
+        row["forward_ct"] = row["forward_ct"] if row["forward_ct"] in inside else None
     assert rows == only(sorted(truth["deepep"], key=lambda d: (d["issue"], d["done"])), rows)
     replayed = seen_replays(found)
     assert replayed == only(truth["replays"], replayed)
@@ -183,7 +179,6 @@ SCENARIOS = {
     "start_step, older span names": Config(start_step=True, old_span_names=True),
     "no detailed annotations": Config(detailed_annotations=False),
     "constant batch": Config(bs=4, steps=8),
-    "constant batch, by step_cpu_ms": Config(bs=4, steps=8, detailed_annotations=False),
     "attention TP": Config(ranks=4, attention_tp=2),
     "prefill and idle between": Config(steps=8, prefill_before=(2, 5), idle_before=(4,)),
     "compact": Config(mode="compact"),

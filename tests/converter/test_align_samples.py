@@ -36,7 +36,7 @@ def ranks_of(folder: Path) -> list[Rank]:
     ids=["short", "half a second", "late start", "experts only"],
 )
 def test_offsets_of_the_simulator(tmp_path: Path, config: Config) -> None:
-    expected = [rank["clock"] if "clock" in rank else rank for rank in truth(write(config, tmp_path))["ranks"]]
+    expected = [rank.get("clock", rank) for rank in truth(write(config, tmp_path))["ranks"]]
     ranks = ranks_of(tmp_path)
     clocks = align([r.timeline for r in ranks], host_facts={r.timeline.rank: r.side.host for r in ranks})
     assert [c.method for c in clocks] == ["reference"] + ["collective"] * (config.ranks - 1)
@@ -72,7 +72,8 @@ def test_real_ranks_of_one_host(shared: Path) -> None:
     ]
     assert clock.residual_max_ns == max(map(abs, ends))
     assert group_condition(timelines, align(timelines), TOLERANCE) is None
-    assert align(timelines)[1].offset_ns == (sorted(ends)[1] + sorted(ends)[2]) // 2
+    assert align(timelines)[1].offset_ns == 8136  # between 7096 and 9175, half to even
+    assert sorted(ends)[1:3] == [7096, 9175]
 
 
 def test_launches_of_a_real_capture(shared: Path) -> None:

@@ -346,6 +346,34 @@ def test_natural_order() -> None:
     assert sorted(["r10", "r2", "r1a", "b"], key=natural) == ["b", "r1a", "r2", "r10"]
 
 
+def test_mindspore_and_older_msprof_layouts(tmp_path: Path) -> None:
+    torch_capture(tmp_path / "rank_2_ascend_ms")
+    (capture,) = find_captures(["rank_2_ascend_ms"])
+    assert (capture.kind, capture.rank) == ("mindspore", 2)
+    put(tmp_path / "PROF_9" / "device_0" / "summary" / "op_summary_0_1_1.csv")
+    put(tmp_path / "PROF_9" / "device_0" / "timeline" / "msprof_0_1_1.json", "[]")
+    (capture,) = find_captures(["PROF_9"])
+    assert (len(capture.kernel_csvs), len(capture.trace_jsons)) == (1, 1)
+    put(tmp_path / "PROF_9" / "device_0" / "info.json.0", '{"rank_id": 3}')
+    assert (find_captures(["PROF_9"])[0].rank, find_captures(["PROF_9"])[0].rank_source) == (3, "info.json")
+
+
+def test_raw_data_says_what_to_run(tmp_path: Path) -> None:
+    for folder, says in (("a_ascend_pt", "torch_npu"), ("b_ascend_ms", "mindspore"), ("PROF_1", "msprof --export")):
+        put(tmp_path / folder / "PROF_x" / "device_0" / "data" / "ts.slice_0", "x")
+        with pytest.raises(InputError, match=says) as error:
+            find_captures([folder])
+        assert "not parsed yet" in str(error.value)
+
+
+def test_search_ends_at_a_depth_and_says_so(tmp_path: Path) -> None:
+    torch_capture(tmp_path / "run" / "r0_ascend_pt", 0)
+    deep = tmp_path / "run" / "/".join("abcdefghij")
+    torch_capture(deep / "r1_ascend_pt", 1)
+    (capture,) = find_captures(["run"])
+    assert "not searched" in capture.notes[0]
+
+
 def test_names_with_control_characters_are_shown_as_escapes() -> None:
     with pytest.raises(UsageError) as error:
         find_captures(["x\x1b[2J"])

@@ -117,6 +117,16 @@ def test_window_clips(run, write):
         assert row["gap_ns"] == 1_000_000
 
 
+def test_tasks_of_no_length_on_the_edges_of_a_window(run, write):
+    """A window is [start, end): the same count as in a trace that is cut to it."""
+    name = write(
+        "edges.csv",
+        "start_us,duration_us\n" + "".join(f"{EPOCH_US + t},{d}\n" for t, d in ((0, 9), (2, 0), (5, 0), (9, 0))),
+    )
+    assert rows_of(run(name, "--format", "json"))[0]["kernel_count"] == 4
+    assert rows_of(run(name, "--format", "json", "--window", "+2us:+5us"))[0]["kernel_count"] == 2
+
+
 def test_window_beyond_the_recorded_tasks_is_said(run, write):
     name = write("plain.csv", TEACHING)
     result = run(name, "--format", "json", "--window", "+5ms:+20ms")

@@ -61,10 +61,10 @@ def test_csv() -> None:
 
 def test_table() -> None:
     assert to_table(["name", "n"], [("a", 1), ("矩阵", None), ("\x1b[2J\u202e", 100)]).splitlines() == [
-        "name               n",
-        "--------------  ----",
-        "a                  1",
-        "矩阵            NULL",
+        "name              n",
+        "-------------  ----",
+        "a                 1",
+        "矩阵           NULL",
         "\\x1b[2J\\u202e   100",
     ]
 
