@@ -47,7 +47,9 @@ GAPS = (
 )
 BUSY_STREAMS = "How many streams (a communication group counts as one) have a recorded task at this moment."
 GAP_SHARE = "Share of each 10 ms that no recorded task covers; the last one may be shorter. Not a share to be won."
-GAP_SHARE_STEP = "Share of each step's span that no recorded task covers. Not a share to be won."
+GAP_SHARE_STEP = (
+    "Share of each step's span, as far as it lies in the window, that no recorded task covers. Not a share to be won."
+)
 
 Float64 = npt.NDArray[np.float64]
 
@@ -259,9 +261,9 @@ def _counters(layer: Layer, tasks: Tasks, busy: intervals.Spans, window: tuple[i
     share = layer.track("Gap share", Kind.COUNTER, order=71, unit="%", description=GAP_SHARE, **fields)
     layer.add_samples(share, *gap_share(busy, window))
     if steps is not None and len(steps.ts):
-        begin, dur = steps.ts, steps.end - steps.ts
-        some = dur > 0
-        begin, dur = begin[some], dur[some]
+        begin, end = intervals.clipped(steps.ts, steps.end, window)
+        some = end > begin
+        begin, dur = begin[some], (end - begin)[some]
         percent = _gap_percent(busy, begin, dur)
         per_step = layer.track(
             "Gap share per step", Kind.COUNTER, order=72, unit="%", description=GAP_SHARE_STEP, **fields

@@ -85,12 +85,12 @@ def split_replays(key: Int64, start: Int64, end: Int64) -> np.ndarray[tuple[int]
     second = whole[1] if len(whole) > 1 else n
     inside = np.arange(1, second)
     tried = inside[np.argsort(-pause[inside], kind="stable")[:_OFFSETS]].tolist() if len(whole) > 1 else []
-    best, best_pause = whole, _median_pause(pause, whole)
+    best, best_pause = whole, _mean_pause(pause, whole)
     for offset in tried:
         other = _boundaries(previous, offset)
-        found = _median_pause(pause, other)
-        # Twice as long: equal pauses mean that both ways are as good, and then the recording begins with the graph.
-        if len(other) > 1 and found > 2 * max(best_pause, 1):
+        found = _mean_pause(pause, other)
+        # Twice as long on the mean: pauses inside a graph recur too, but only between replays does the rest of a step run.
+        if found > 2 * max(best_pause, 1):
             best, best_pause = [0, *other], found
     first[best] = True
     return first
@@ -123,9 +123,9 @@ def _boundaries(previous: Int64, start: int) -> list[int]:
         out.append(found)
 
 
-def _median_pause(pause: Int64, boundaries: list[int]) -> float:
+def _mean_pause(pause: Int64, boundaries: list[int]) -> float:
     inner = [b for b in boundaries if b > 0]
-    return float(np.median(pause[inner])) if inner else 0.0
+    return float(np.mean(pause[inner])) if inner else 0.0
 
 
 def _pair_with_calls(timeline: Timeline, roles: Roles, replays: Replays) -> None:

@@ -252,7 +252,7 @@ def _layer(
         "`inferred`: the span was cut, bounds are those of the forwards inside it.",
     )
     step_gpu, draft, verify = (steps.floats(f"{k}_gpu_ms") for k in ("step", "draft", "target_verify"))
-    unattributed = step_gpu - draft - verify
+    unattributed = np.round(step_gpu - draft - verify, 4)  # as SGLang rounds the three
     committed = _committed(steps)
     average = np.where((committed != NULL) & (steps.bs > 0), committed / np.maximum(steps.bs, 1), np.nan)
     tokens = steps.ints("num_verify_tokens")

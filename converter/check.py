@@ -81,7 +81,7 @@ class Held(NamedTuple):
         parts = []
         if self.slices or not self.samples:
             slices = f"{self.slices:,} slice" + "s" * (self.slices != 1)
-            parts.append(f"{slices} of {self.duration_ns:,} ns (checksum {self.checksum})")
+            parts.append(f"{slices} of {self.duration_ns:,} ns")
         if self.samples:
             parts.append(f"{self.samples:,} samples")
         return " and ".join(parts)
@@ -99,7 +99,7 @@ def check(trace: str, against: Sequence[str] = (), engine: str | None = None) ->
     """Raises InputError where the file is no trace or not one of ours, EngineError, and with `against` what reading
     those inputs raises."""
     with open_trace(trace, engine=engine) as tp:
-        stored, flows = _stored(tp)
+        stored, flows, has_checksums = _stored(tp)
         if not stored:
             raise InputError(
                 trace,
@@ -107,10 +107,8 @@ def check(trace: str, against: Sequence[str] = (), engine: str | None = None) ->
                 todo="convert the capture again",
             )
         findings = Findings()
-        findings.problems += [
-            f"import: {name} = {value:,} ({severity})" for name, severity, value in tp.rows(STATS)
-        ]
-        _compare_tracks(tp, stored, findings)
+        findings.problems += [f"import: {name} = {value:,} ({severity})" for name, severity, value in tp.rows(STATS)]
+        _compare_tracks(tp, stored, has_checksums, findings)
         [(flow_count,)] = tp.rows("SELECT count(*) FROM flow")
         if flow_count != flows:
             findings.problems.append(f"flows: {flow_count:,} in the trace, {flows:,} written")
@@ -127,8 +125,8 @@ def check(trace: str, against: Sequence[str] = (), engine: str | None = None) ->
     return findings
 
 
-def _stored(tp: Engine) -> tuple[dict[int, Held], int]:
-    """uuid -> what the writer put on that track; and the number of flows."""
+def _stored(tp: Engine) -> tuple[dict[int, Held], int, bool]:
+    """uuid -> what the writer put on that track; the number of flows; whether there are checksums."""
     cells: dict[tuple[int, str], dict[str, int]] = {}
     flows = 0
     for slice_id, key, value in tp.rows(STORED):
@@ -137,18 +135,20 @@ def _stored(tp: Engine) -> tuple[dict[int, Held], int]:
         elif found := TALLY_KEY.fullmatch(key):
             cells.setdefault((slice_id, found[1]), {})[found[2]] = value or 0
     stored: dict[int, Held] = {}
+    # Traces of a writer that stores no checksums are compared without.
+    has_checksums = any("checksum" in cell for cell in cells.values())
     for cell in cells.values():
         uuid = cell.pop("uuid", 0)
         a, b = stored.get(uuid, Held()), Held(**cell)
         stored[uuid] = Held(*(x + y for x, y in zip(a, b, strict=True)))
-    return stored, flows
+    return stored, flows, has_checksums
 
 
-def _compare_tracks(tp: Engine, stored: dict[int, Held], findings: Findings) -> None:
+def _compare_tracks(tp: Engine, stored: dict[int, Held], has_checksums: bool, findings: Findings) -> None:
     loaded: dict[int, tuple[str, Held]] = {}
     threads: list[tuple[str, Held]] = []
     for uuid, name, slices, duration_ns, samples, check_sum, unclosed in tp.rows(ON_TRACKS):
-        held = Held(slices, duration_ns, samples, check_sum)
+        held = Held(slices, duration_ns, samples, check_sum if has_checksums else 0)
         if unclosed:
             slices_ = "slice" if unclosed == 1 else "slices"
             findings.problems.append(f"track {_shown(name)}: {unclosed:,} {slices_} without an end")
@@ -158,8 +158,12 @@ def _compare_tracks(tp: Engine, stored: dict[int, Held], findings: Findings) -> 
             loaded[uuid] = (name, held)
     for uuid, (name, held) in loaded.items():
         want = stored.get(uuid, Held())
-        if held != want:
+        if held._replace(checksum=want.checksum) != want:
             findings.problems.append(f"track {_shown(name)}: {held} in the trace, {want} written")
+        elif held != want:
+            findings.problems.append(
+                f"track {_shown(name)}: {held} as written, but not at the same times (checksum): they overlap or moved"
+            )
     _compare_threads(threads, [held for uuid, held in stored.items() if uuid not in loaded], findings)
 
 
@@ -170,11 +174,11 @@ def _compare_threads(threads: list[tuple[str, Held]], stored: list[Held], findin
         if left[held]:
             left[held] -= 1
         else:
-            findings.problems.append(f"thread {_shown(name)}: {held} in the trace, written on no thread")
+            findings.problems.append(f"thread {_shown(name)}: {held} (checksum {held.checksum}): not as written")
     for held, count in left.items():
         if count and held != Held():
-            what = f"{held} written" + (f" on each of {count} tracks" if count > 1 else "")
-            findings.problems.append(f"{what}, on no track of the trace")
+            what = f"{held} (checksum {held.checksum})" + f" on each of {count} tracks" * (count > 1)
+            findings.problems.append(f"{what} written, but on no track of the trace")
 
 
 def _shown(name: str) -> str:

@@ -122,7 +122,8 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
     side = read_side_files(capture)
     timeline.facts = side.facts
     timeline.clocks = side.relations
-    timeline.warnings += side.warnings
+    for warning in side.warnings:
+        timeline.warn(warning, damaged=True)
     return Rank(timeline, capture, side)
 
 

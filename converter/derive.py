@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from annotators import vendor_times
 from annotators.align import align
 from annotators.annotation import Annotation
-from annotators.group_condition import group_condition
+from annotators.group_condition import group_condition, group_warnings
 from annotators.launch_check import launch_check
 from annotators.times import rank_times
 from converter import annotate, cut
@@ -21,7 +22,8 @@ from converter.summary import Summary
 from converter.window import parse_window
 from converter.write.document import REALTIME, Document, merge_layers
 from schemas.errors import InputError
-from schemas.timeline import Kind, Layer, Role, StringPool, Timeline
+from schemas.roles import Roles, load_roles
+from schemas.timeline import Clock, Kind, Layer, Role, StringPool, Timeline
 
 if TYPE_CHECKING:
     from schemas.dspark import RankRecords
@@ -38,15 +40,10 @@ ROOT_DESCRIPTION = (
 
 def documents(ranks: Sequence[Rank], options: Options, summary: Summary, progress: Progress) -> list[Document]:
     """A document per rank, then one for `All ranks`."""
-    refused = align_clocks(ranks, options)
+    # Names are needed to annotate, and to find what ranks have in common.
+    roles = load_roles(options.roles) if options.annotate or len(ranks) > 1 else None
+    refused = align_clocks(ranks, options, roles, summary)
     one_host = _one_host(ranks)
-    if options.window is not None:
-        _cut_to_window(ranks, options.window)
-    roles = None
-    if options.annotate:
-        from schemas.roles import load_roles
-
-        roles = load_roles(options.roles)
     records = _records(ranks, options, summary)
     for rank in ranks:
         progress(f"annotating rank {rank.timeline.rank}")
@@ -88,43 +85,57 @@ def _records(ranks: Sequence[Rank], options: Options, summary: Summary) -> dict[
     return out
 
 
-def align_clocks(ranks: Sequence[Rank], options: Options) -> str | None:
-    """Moves every rank by its offset; why figures over ranks are refused, or None where the conditions hold."""
+def align_clocks(ranks: Sequence[Rank], options: Options, roles: Roles | None, summary: Summary) -> str | None:
+    """Moves every rank by its offset and cuts it to --window; why figures over ranks are refused, or None.
+
+    The window is resolved first: anchors outside of it say nothing about the clocks inside (a long profile drifts).
+    """
     timelines = [r.timeline for r in ranks]
-    clocks = align(
-        timelines,
-        reference_rank=options.reference_rank,
-        assume_aligned=options.assume_aligned,
-        host_facts={r.timeline.rank: r.side.host for r in ranks},
-    )
-    declared = [r.side.declared_ranks for r in ranks if r.side.declared_ranks]
-    together: set[int] | None = set().union(*declared) if declared else None
-    reason = group_condition(timelines, clocks, options.clock_tolerance_ns, together) if len(ranks) > 1 else None
+
+    def clocks_in(window: tuple[int, int] | None) -> list[Clock]:
+        return align(
+            timelines,
+            reference_rank=options.reference_rank,
+            assume_aligned=options.assume_aligned,
+            host_facts={r.timeline.rank: r.side.host for r in ranks},
+            roles=roles,
+            window=window,
+        )
+
+    clocks, window = clocks_in(None), None
+    if options.window is not None:
+        firsts = [
+            (t.window[0] if t.window else first_time(t)) + c.offset_ns for t, c in zip(timelines, clocks, strict=True)
+        ]
+        window = parse_window(options.window).resolve(min(firsts))
+        clocks = clocks_in(window)
     for timeline, clock in zip(timelines, clocks, strict=True):
         timeline.clock = clock
         clock.launch_pairs, clock.causality_violations, clock.worst_violation_ns = launch_check(timeline)
         cut.shift(timeline, clock.offset_ns)
+        if window is not None:
+            cut.to_window(timeline, window)
+            if not len(timeline.tasks):
+                timeline.warn(f"rank {timeline.rank}: no recorded task lies in the window")
         if clock.causality_violations:
             timeline.warn(
                 f"rank {timeline.rank}: {clock.causality_violations} of {clock.launch_pairs} tasks start before the "
                 f"call that launched them (at worst {clock.worst_violation_ns:,} ns): host and device clocks agree no "
                 "better than that"
             )
+    if len(ranks) < 2:
+        return None
+    declared = [r.side.declared_ranks for r in ranks if r.side.declared_ranks]
+    together: set[int] | None = set().union(*declared) if declared else None
+    moved = [replace(c, offset_ns=0) for c in clocks]  # the timelines are in trace time already
+    reason = group_condition(timelines, moved, options.clock_tolerance_ns, together)
+    if reason is None:
+        summary.warnings += group_warnings(timelines, moved, together)
     return reason
 
 
 def _one_host(ranks: Sequence[Rank]) -> bool:
     return all(r.timeline.clock.method in ("reference", "same_host") for r in ranks)
-
-
-def _cut_to_window(ranks: Sequence[Rank], text: str) -> None:
-    window = parse_window(text)
-    firsts = [r.timeline.window[0] if r.timeline.window else first_time(r.timeline) for r in ranks]
-    resolved = window.resolve(min(firsts))
-    for rank in ranks:
-        cut.to_window(rank.timeline, resolved)
-        if not len(rank.timeline.tasks):
-            rank.timeline.warn(f"rank {rank.timeline.rank}: no recorded task lies in the window")
 
 
 def _count(summary: Summary, name: str, annotation: Annotation, who: str) -> None:
@@ -154,7 +165,7 @@ def _document(rank: Rank, one_host: bool) -> Document:
     facts: dict[str, Any] = {"source": timeline.source}
     tasks = timeline.tasks
     if len(tasks):
-        facts["times"] = rank_times(tasks.ts, tasks.dur, tasks.wait_ns, timeline.window).as_dict()
+        facts["times"] = rank_times(tasks.ts, tasks.dur, tasks.wait_ns, timeline.window).as_facts()
     facts["clock"] = {k: v for k, v in timeline.clock.__dict__.items() if v is not None}
     facts["capture"] = timeline.facts
     for what in ("slices", "counters", "flows"):

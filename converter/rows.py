@@ -49,7 +49,8 @@ def to_json(columns: Sequence[str], rows: Rows, ascii_only: bool = False) -> str
     """A list of objects, one per line; integers exact. Infinity and NaN, which JSON lacks, become text."""
     names = unique_names(columns)
     lines = (
-        json.dumps({n: _json_value(v) for n, v in zip(names, row, strict=True)}, ensure_ascii=ascii_only) for row in rows
+        json.dumps({n: _json_value(v) for n, v in zip(names, row, strict=True)}, ensure_ascii=ascii_only)
+        for row in rows
     )
     body = ",\n ".join(lines)
     return f"[{body}]\n"
@@ -78,9 +79,10 @@ def to_table(columns: Sequence[str], rows: Rows, width: int | None = None) -> st
     header = [printable(name, CELL_WIDTH) for name in unique_names(columns)]
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
-        bool(rows) and all(row[i] is None or isinstance(row[i], int | float) for row in rows) for i in range(len(header))
+        bool(rows) and all(row[i] is None or isinstance(row[i], int | float) for row in rows)
+        for i in range(len(header))
     ]
-    widths = [max(map(_width, column)) for column in zip(header, *cells, strict=True)] if header else []
+    widths = [max(map(text_width, column)) for column in zip(header, *cells, strict=True)] if header else []
     while width is not None and sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > NARROWEST:
         widths[widths.index(max(widths))] -= 1
     lines = [header, ["-" * w for w in widths], *cells]
@@ -97,7 +99,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     out = []
     for cell, width, to_right in zip(cells, widths, right, strict=True):
         cell = _cut(cell, width)
-        pad = " " * (width - _width(cell))
+        pad = " " * (width - text_width(cell))
         out.append(pad + cell if to_right else cell + pad)
     return "  ".join(out).rstrip() + "\n"
 
@@ -110,13 +112,13 @@ def _char_widths(text: str) -> Iterator[int]:
             yield 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def _width(text: str) -> int:
+def text_width(text: str) -> int:
     """Columns of a terminal: Chinese characters take two."""
     return len(text) if text.isascii() else sum(_char_widths(text))
 
 
 def _cut(text: str, width: int) -> str:
-    if _width(text) <= width:
+    if text_width(text) <= width:
         return text
     used = 1  # the ellipsis
     for at, size in enumerate(_char_widths(text)):

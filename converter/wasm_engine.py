@@ -6,6 +6,7 @@ TraceProcessorBackend; perfetto's own classes are not imported because they impo
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -77,7 +78,7 @@ class WasmEngine:
     def __init__(self, timeout_s: float = START_TIMEOUT_S) -> None:
         self._protos = protos()
         node, build = find_node(), find_build()
-        self._log = tempfile.TemporaryFile()  # a file, not a pipe: nobody has to drain it
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # a file, not a pipe: nobody has to drain it
         # NODE_OPTIONS is the user's, for the user's programs: it could load code or change the heap.
         env = {k: v for k, v in os.environ.items() if k != "NODE_OPTIONS"}
         try:
@@ -226,8 +227,6 @@ class WasmEngine:
         self._process.kill()
         self._process.wait()
         self._out.close()
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._in.close()
-        except BrokenPipeError:
-            pass
         self._log.close()

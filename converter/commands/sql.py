@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 import typer
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     TABLE = "table"
     CSV = "csv"
     JSON = "json"

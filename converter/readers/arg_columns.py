@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -177,7 +178,7 @@ class ArgColumns:
                 deep = self._encode_all(part, picked)
             else:
                 of_part = origin[first:last]
-                deep = self._add(self._numbers.shapes[which], part, picked, lambda row, o=of_part: bytes(raws[o[row]]))
+                deep = self._add(self._numbers.shapes[which], part, picked, partial(_raw_of, raws, of_part))
             bad.extend(origin[first + row] for row in deep)
         return bad
 
@@ -191,6 +192,8 @@ class ArgColumns:
             if deep:
                 kept = sorted(set(range(len(args))) - set(deep))
                 at = np.array(kept, np.int64)
+                if not kept:
+                    return deep
                 self._add(shape, rows.take(at), [args[row] for row in kept], lambda row: raw(kept[row]))
                 return deep
             for key, column, of_column in zip(shape.keys, columns, kinds, strict=True):
@@ -277,6 +280,10 @@ class ArgColumns:
 
 
 _NESTED = frozenset({dict, list})
+
+
+def _raw_of(raws: Sequence[Raw], origin: Sequence[int], row: int) -> bytes:
+    return bytes(raws[origin[row]])
 
 
 def _is_too_deep(value: Any, depth: int = 1) -> bool:

@@ -73,7 +73,9 @@ class CsvFile:
             self._text = self.read(0, self.size).decode("utf-16", "replace").encode()
             self.size = len(self._text)
             head = self._text[:HEADER_LIMIT_BYTES]
-        elif b"\0" in head.split(b"\n", 1)[0] or head.startswith((b"\x89PNG", b"\x1f\x8b", b"PK\x03\x04", b"SQLite")):
+        elif b"\0" in re.split(rb"[\r\n]", head, maxsplit=1)[0] or head.startswith(
+            (b"\x89PNG", b"\x1f\x8b", b"PK\x03\x04", b"SQLite")
+        ):
             # A NUL may stand in a damaged name further down, but not in the header.
             raise InputError(self.path, "not a CSV: binary data", todo="give the CSV that the profiler exported")
         start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0

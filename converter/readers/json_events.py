@@ -12,86 +12,29 @@ Ignored on purpose: keys of events other than those of `Event` (bp, s, sf, tts, 
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import Raw
 
+from converter.readers.event_by_hand import CUT, OddEvents
+from converter.readers.event_chunk import Chunk, Event, address
 from converter.readers.input_blocks import blocks
 from schemas.errors import InputError
 
 #: More bytes than this without the end of an event are no event.
 MAX_EVENT_BYTES = 64 << 20
-_ABSENT = Raw(b"")
-
-
-class Event(msgspec.Struct, gc=False):
-    """One event. ts, dur, id are JSON text as written (b"" where absent): a float would not be exact."""
-
-    ph: str = ""
-    name: str = ""
-    cat: str = ""
-    pid: int | float | str | None = None
-    tid: int | float | str | None = None
-    ts: Raw = _ABSENT
-    dur: Raw = _ABSENT
-    id: Raw = _ABSENT
-    args: Raw = Raw(b"{}")
-
-
-@dataclass
-class Chunk:
-    """Events in file order, and where they were."""
-
-    events: list[Event]
-    region: memoryview | None = None  # the JSON list they were decoded from
-    start: int = 0  # the byte of the file that `region` begins at
-    offsets: list[int] = field(default_factory=list)  # or: the byte of each event
-
-    def append(self, event: Event, byte: int) -> None:
-        self.events.append(event)
-        self.offsets.append(byte)
-
-    def byte(self, index: int) -> int:
-        """The byte of the (decompressed) file at which event `index` starts. Slow: for the first of its kind."""
-        if self.region is None:
-            return self.offsets[index]
-        raws = msgspec.json.decode(self.region, type=list[Raw])
-        return self.start + _address(raws[index]) - _address(self.region)
-
-
-def _address(buffer: Any) -> int:
-    return int(np.frombuffer(buffer, np.uint8).__array_interface__["data"][0])
-
-
 _DECODER = msgspec.json.Decoder(list[Event])
 _ONE = msgspec.json.Decoder(Event)
 _COMMA = re.compile(rb"\}\s*(,)\s*\{")  # between two events, or inside a string or a nested list
-_TEXT_COMMA = re.compile(r"\}\s*,\s*(?=\{)")
+_TEXT_COMMA = re.compile(r"[,\n]\s*(?=\{)")  # where reading may go on after a broken stretch
 _ERROR_BYTE = re.compile(r"\(byte (\d+)\)")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_CUT, _NOT_JSON = -1, -2
+_PHASE = '"ph"'  # what tells an event from a nested object
 _CLOSING = re.compile(r"\}\s*\](?=\s*\Z)")
 _GAP = re.compile(r"[\s,]*")
-
-
-class _Decimal(float):
-    """A JSON number with the text it was written as."""
-
-    text: str
-
-
-def _parse_float(text: str) -> float | str:
-    value = _Decimal(text)
-    value.text = text
-    return value if math.isfinite(value) else text
 
 
 class EventFile:
@@ -110,10 +53,7 @@ class EventFile:
         self.first_malformed = -1
         self.damage: list[str] = []
         self.notes: list[str] = []
-        self._constants = 0
-        self._first_constant = -1
-        self._replaced = -1
-        self._surrogates = -1
+        self._odd = OddEvents()
         self._blocks = blocks(path, max_input_bytes, self.damage)
         self._buf = bytearray()
         self._base = 0  # the byte of the file at buf[0]
@@ -122,7 +62,6 @@ class EventFile:
         self._end = False  # nothing more to read
         self._closed = False  # the array's ] was seen
         self._broken = False  # inside a broken stretch
-        self._scan = json.JSONDecoder(strict=False, parse_float=_parse_float, parse_constant=self._constant).raw_decode
 
     # ---- bytes --------------------------------------------------------------------------------------------------
 
@@ -149,8 +88,7 @@ class EventFile:
             piece.decode()
             return end
         except UnicodeDecodeError as error:
-            if self._replaced < 0:
-                self._replaced = self._base + self._at + error.start
+            self._odd.bad_bytes(self._base + self._at + error.start)
         buf = self._buf[: self._at] + piece.decode("utf-8", "replace").encode()
         fixed_end = len(buf)
         self._buf = buf + memoryview(self._buf)[end:]
@@ -214,14 +152,14 @@ class EventFile:
             at = _end_of(_GAP, text, at)
             if text[at] == "}":
                 return False, at + 1
-            key, at = self._scan(text, at)
+            key, at = self._odd.scan(text, at)
             at = _end_of(_GAP, text, at)
             if text[at] != ":":
                 raise ValueError("no colon")
             at = _end_of(_GAP, text, at + 1)
             if key == "traceEvents" and text[at] == "[":
                 return True, at + 1
-            self.header[str(key)], at = self._scan(text, at)
+            self.header[str(key)], at = self._odd.scan(text, at)
 
     def _finish(self) -> None:
         """What follows the array, and what there is to say."""
@@ -231,12 +169,14 @@ class EventFile:
         else:
             where = self._base + len(self._buf)
             self.damage.append(f"{name}, byte {where}: the file ends without its closing ]: it was cut short")
-        if self._replaced >= 0:
-            self.damage.append(f"{name}, byte {self._replaced}: bytes that are not UTF-8 were replaced")
-        if self._surrogates >= 0:
-            self.damage.append(f"{name}, byte {self._surrogates}: half a UTF-16 pair was replaced")
-        if self._constants:
-            self.notes.append(f"{name}, byte {self._first_constant}: {self._constants} NaN or Infinity, kept as text")
+        if self._odd.replaced >= 0:
+            self.damage.append(f"{name}, byte {self._odd.replaced}: bytes that are not UTF-8 were replaced")
+        if self._odd.surrogates >= 0:
+            self.damage.append(f"{name}, byte {self._odd.surrogates}: half a UTF-16 pair was replaced")
+        if self._odd.constants:
+            self.notes.append(
+                f"{name}, byte {self._odd.first_constant}: {self._odd.constants} NaN or Infinity, kept as text"
+            )
         if self.malformed:
             where = self.first_malformed
             self.damage.append(f"{name}, byte {where}: malformed event; {self.malformed} broken stretch(es) skipped")
@@ -269,7 +209,8 @@ class EventFile:
             end = self._last_end()
             if end is None and not self._end and len(self._buf) - self._at < MAX_EVENT_BYTES:
                 return
-            chunk = None if end is None else self._longest(self._repair(end))
+            # Inside a broken stretch, what parses may be a part of its arguments: no list is taken as a whole.
+            chunk = None if end is None or self._broken else self._longest(self._repair(end))
             waiting = False
             if chunk is None:
                 chunk, waiting = self._one_by_one(step)
@@ -340,9 +281,9 @@ class EventFile:
 
     def _lenient(self, region: memoryview, start: int) -> Chunk:
         chunk = Chunk([])
-        origin = _address(region)
+        origin = address(region)
         for raw in msgspec.json.decode(region, type=list[Raw]):
-            byte = start + _address(raw) - origin
+            byte = start + address(raw) - origin
             try:
                 chunk.append(_ONE.decode(raw), byte)
             except msgspec.DecodeError:
@@ -363,12 +304,12 @@ class EventFile:
                 self._closed, at = True, at + 1
                 break
             byte = self._base + self._at + at
-            end = self._event_end(text, at)
-            if end > 0:
+            end = self._odd.value_end(text, at)
+            if end > 0 and not (self._broken and _PHASE not in text[at:end]):
                 self._broken = False
                 self._keep(chunk, text[at:end].encode("latin-1"), byte)
                 at = end
-            elif end == _CUT and not whole:
+            elif end == CUT and not whole:
                 waiting = True
                 break
             else:
@@ -379,25 +320,12 @@ class EventFile:
         self._at += at
         return chunk, waiting
 
-    def _event_end(self, text: str, at: int) -> int:
-        """Where the JSON value at `at` ends, or _CUT if the text ends first, or _NOT_JSON."""
-        constants = self._constants, self._first_constant
-        try:
-            return int(self._scan(text, at)[1])
-        except RecursionError:
-            return _NOT_JSON
-        except json.JSONDecodeError as error:
-            cut = error.pos > len(text) - 16 or error.msg.startswith("Unterminated string")
-            return _CUT if cut else _NOT_JSON
-        finally:
-            self._constants, self._first_constant = constants
-
     def _next_event(self, text: str, at: int) -> int:
         """The next place after a comma where an object with a phase parses; the end of the text if there is none."""
         for comma in _TEXT_COMMA.finditer(text, at):
             start = comma.end()
-            end = self._event_end(text, start)
-            if end == _CUT or (end > 0 and '"ph"' in text[start:end]):
+            end = self._odd.value_end(text, start)
+            if end == CUT or (end > 0 and _PHASE in text[start:end]):
                 return start
         closing = _CLOSING.search(text, at) if self._end else None
         return closing.end() - 1 if closing and not self.is_object else len(text)
@@ -407,62 +335,15 @@ class EventFile:
             self.first_malformed = byte
         self.malformed += 1
 
-    def _constant(self, text: str) -> str:
-        self._constants += 1
-        return text
-
     def _keep(self, chunk: Chunk, data: bytes, byte: int) -> None:
         """One event that the fast way didn't take. data: its JSON, which parses."""
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            text = data.decode("utf-8", "replace")
-            if self._replaced < 0:
-                self._replaced = byte + error.start
-        constants = self._constants
-        value = self._scan(text, 0)[0]
-        if self._constants > constants and self._first_constant < 0:
-            self._first_constant = byte
-        if not isinstance(value, dict):
+        event = self._odd.event(data, byte)
+        if event is None:
             self._count_malformed(byte)
-            return
-        fields = {key: value[key] for key in ("ph", "name", "cat") if key in value}
-        for key, item in fields.items():
-            fields[key] = item if isinstance(item, str) else "" if item is None else _as_json(item)
-        for key in ("pid", "tid"):
-            if key in value:
-                item = value[key]
-                known = isinstance(item, (int, float, str)) and not isinstance(item, bool)
-                fields[key] = item if known or item is None else _as_json(item)
-        for key in ("ts", "dur", "id", "args"):
-            if key in value:
-                item = value[key]
-                fields[key] = Raw(
-                    (item.text if isinstance(item, _Decimal) else _as_json(item)).encode("utf-8", "surrogatepass")
-                )
-        event = Event(**fields)
-        if any(_SURROGATE.search(part) for part in (event.ph, event.name, event.cat, text)) or "\\ud" in text.lower():
-            event = self._without_surrogates(event, byte)
-        chunk.append(event, byte)
-
-    def _without_surrogates(self, event: Event, byte: int) -> Event:
-        """Half a UTF-16 pair can't be written as UTF-8: replaced."""
-        changed = False
-        for key in msgspec.structs.fields(Event):
-            item = getattr(event, key.name)
-            text = bytes(item).decode("utf-8", "surrogatepass") if isinstance(item, Raw) else item
-            if isinstance(text, str) and _SURROGATE.search(text):
-                text, changed = _SURROGATE.sub("\ufffd", text), True
-                setattr(event, key.name, Raw(text.encode()) if isinstance(item, Raw) else text)
-        if changed and self._surrogates < 0:
-            self._surrogates = byte
-        return event
+        else:
+            chunk.append(event, byte)
 
 
 def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return found.end() if found else at
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

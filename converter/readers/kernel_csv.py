@@ -7,11 +7,12 @@ task_time column where start and stop are given (it is rounded by itself and dif
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from converter.readers.csv_table import TableReader, read_chunks
+from converter.readers.csv_table import CHUNK_BYTES, TableReader, read_chunks
 from converter.readers.csv_text import CsvFile
 from converter.readers.kernel_join import FileNotes, RowJoin, Warn
 from converter.readers.kernel_part import part_of
@@ -80,6 +81,7 @@ def _read(
     by_stop: bool = False,
 ) -> KernelRows:
     join = RowJoin(strings, tally, warn)
+    rows = 0
     for path in paths:
         with CsvFile(path) as file:
             specs = _wanted(path, file.header, pmu=pmu, plain=plain, by_stop=by_stop)
@@ -87,6 +89,11 @@ def _read(
             line = file.first_line
             to_part = partial(part_of, specs=specs, decimal_comma=file.decimal_comma, by_stop=by_stop)
             for part in read_chunks(TableReader(file, specs), to_part):
+                if not rows and part.chunk.rows:
+                    total_bytes = sum(os.path.getsize(p) for p in paths if p.exists())
+                    chunk_bytes = min(CHUNK_BYTES, file.size - file.start)
+                    join.reserve(int(part.chunk.rows * total_bytes / chunk_bytes * 1.1))
+                rows += part.chunk.rows
                 join.add(part, notes, line)
                 line += part.chunk.lines
             notes.finish(line - 1, file.read(file.size - 1, file.size) == file.newline)

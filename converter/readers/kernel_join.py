@@ -26,6 +26,7 @@ _ABSENT: dict[str, tuple[type[np.generic], Any]] = {
     "int": (np.int32, NULL),
     "text": (np.int32, NO_TEXT),
     "float": (np.float64, np.nan),
+    "time": (np.int64, NULL),
 }
 
 
@@ -73,20 +74,57 @@ class FileNotes:
             self.warn(f"{self.place(first)}: {what}", False)
 
 
+class _Growing:
+    """A column that grows. Room is reserved but not touched, so it costs no memory before it is filled."""
+
+    def __init__(self, kind: str, room: int) -> None:
+        dtype, self.absent = _ABSENT[kind]
+        self.array: npt.NDArray[Any] = np.empty(room, dtype)
+        self.rows = 0
+
+    def pad(self, rows: int) -> None:
+        """Absent up to `rows`: a file before did not have the column."""
+        if rows > self.rows:
+            self._reserve(rows, self.array.dtype)
+            self.array[self.rows : rows] = self.absent
+            self.rows = rows
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        rows = self.rows + len(values)
+        self._reserve(rows, np.promote_types(self.array.dtype, values.dtype))
+        self.array[self.rows : rows] = values
+        self.rows = rows
+
+    def _reserve(self, rows: int, dtype: np.dtype[Any]) -> None:
+        if rows > len(self.array) or dtype != self.array.dtype:
+            room = len(self.array) if rows <= len(self.array) else max(rows, len(self.array) * 3 // 2)
+            array = np.empty(room, dtype)
+            array[: self.rows] = self.array[: self.rows]
+            self.array = array
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        return self.array[: self.rows]
+
+
 class RowJoin:
     """Collects parts; `finish` gives the rows."""
 
     def __init__(self, strings: StringPool, tally: Tally, warn: Warn) -> None:
         self.strings, self.tally, self.warn = strings, tally, warn
         self.rows = 0
-        self.ts: list[Int64] = []
-        self.dur: list[Int64] = []
+        self.room = 0
+        self.ts = _Growing("time", 0)
+        self.dur = _Growing("time", 0)
         self.kinds: dict[str, str] = {}  # key -> int, text or float, in the order of the first file's columns
-        self.values: dict[str, list[npt.NDArray[Any]]] = {}
-        self.covered: dict[str, int] = {}  # key -> rows that its arrays cover so far
+        self.values: dict[str, _Growing] = {}
         self.raws: dict[str, list[tuple[Int64, Int32]]] = {}
         self.early: list[str] = []  # places of rows that start before 2000, the first of each part
-        self.has_epoch = False
+
+    def reserve(self, rows: int) -> None:
+        """About how many rows there will be: so many that one more copy is rarely needed."""
+        self.room = rows
+        self.ts, self.dur = _Growing("time", rows), _Growing("time", rows)
 
     def add(self, part: Part, notes: FileNotes, line: int) -> None:
         """line: the number of the part's first line in its file."""
@@ -96,8 +134,8 @@ class RowJoin:
         if part.early_line >= 0:
             self.early.append(notes.place(line + part.early_line))
         notes.add(part, line)
-        self.ts.append(part.ts)
-        self.dur.append(part.dur)
+        self.ts.add(part.ts)
+        self.dur.add(part.dur)
         for key, column in part.columns.items():
             if isinstance(column, tuple):
                 indices, values = column
@@ -109,34 +147,29 @@ class RowJoin:
         self.rows += len(part.ts)
 
     def _append(self, key: str, kind: str, array: npt.NDArray[Any]) -> None:
-        """A column that a file before did not have is absent there."""
-        arrays = self.values.setdefault(key, [])
-        self.kinds.setdefault(key, kind)
-        self._cover(key)
-        arrays.append(array)
-        self.covered[key] = self.rows + len(array)
-
-    def _cover(self, key: str) -> None:
-        if missing := self.rows - self.covered.get(key, 0):
-            kind, value = _ABSENT[self.kinds[key]]
-            self.values[key].append(np.full(missing, value, kind))
-            self.covered[key] = self.rows
+        column = self.values.get(key)
+        if column is None:
+            column = self.values[key] = _Growing(kind, self.room)
+            self.kinds[key] = kind
+        column.pad(self.rows)
+        column.add(array)
 
     def finish(self) -> KernelRows:
-        """The joined rows. The collected parts are freed on the way."""
-        ts, keep = self._epoch(_joined(self.ts, np.int64))
-        dur = _joined(self.dur, np.int64)
-        dur = dur if keep is None else dur[keep]
+        """The joined rows. Nothing can be added after."""
+        ts, keep = self._epoch(self.ts.values)
+        dur = self.dur.values if keep is None else self.dur.values[keep]
         found: dict[str, npt.NDArray[Any]] = {}
         for key in self.kinds:
-            self._cover(key)
-            array = _joined(self.values.pop(key), np.int32)
-            found[key] = array if keep is None else array[keep]
+            column = self.values.pop(key)
+            column.pad(self.rows)
+            found[key] = column.values if keep is None else column.values[keep]
         n = len(ts)
         nothing, no_text = np.full(n, NULL, np.int32), np.zeros(n, np.int32)
         name = self._names(found, no_text)
         core = found.get("accelerator_core", no_text)
-        communication = np.isin(core, [self.strings.find(text) for text in columns.COMMUNICATION_CORES])
+        communication = np.zeros(n, np.bool_)
+        for text in columns.COMMUNICATION_CORES:
+            communication |= core == self.strings.find(text)
         rows = KernelRows(
             ts=ts,
             dur=dur,
@@ -206,18 +239,18 @@ class RowJoin:
         # A 64-bit hash of the row instead of a sort over twenty columns: two rows in ten million that are not equal
         # share one with a chance of 5e-6.
         row_hash = np.zeros(len(some), np.uint64)
-        for values in (ts, rows.dur, rows.name, rows.device_id, rows.stream_id, *(c.values for c in rows.columns)):
+        hashed: list[npt.NDArray[Any]] = [
+            ts,
+            rows.dur,
+            rows.name,
+            rows.device_id,
+            rows.stream_id,
+            *(c.values for c in rows.columns),
+        ]
+        for values in hashed:
             row_hash ^= values[some].astype(np.int64 if values.dtype.kind == "i" else np.float64).view(np.uint64)
             row_hash *= np.uint64(0x9E3779B97F4A7C15)
             row_hash ^= row_hash >> np.uint64(32)
         row_hash.sort()
         if count := int((row_hash[1:] == row_hash[:-1]).sum()):
             self.warn(f"{count} rows repeat another row in every cell that is read; all are kept", False)
-
-
-def _joined(arrays: list[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    if not arrays:
-        return np.empty(0, dtype)
-    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    arrays.clear()
-    return joined

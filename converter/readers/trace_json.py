@@ -19,8 +19,9 @@ import numpy.typing as npt
 import orjson
 
 from converter.readers.arg_columns import ArgColumns, Rows, decode_args
+from converter.readers.event_chunk import Chunk, Event
 from converter.readers.exact_time import NOT_A_NUMBER, OK
-from converter.readers.json_events import Chunk, Event, EventFile
+from converter.readers.json_events import EventFile
 from converter.readers.json_text import raw_ns, raw_texts
 from converter.readers.trace_batches import HostPart, TraceParts, fill_timeline
 from converter.readers.trace_counters import Counters

@@ -186,6 +186,10 @@ def test_counters_and_steps():
     assert np.allclose(samples["Gap share"][1], [20, 50])
     assert samples["Gap share per step"][0] == [0, 12 * MS]
     assert np.allclose(samples["Gap share per step"][1], [20, 25])
+    # A step's host span may begin before the first task and end after the last: the window bounds it.
+    steps = SimpleNamespace(ts=np.array([-9 * MS, 20 * MS]), end=np.array([10 * MS, 30 * MS]))
+    per_step = annotate(timeline_of(rows), steps=steps).layer.counters[-1]
+    assert per_step.ts.tolist() == [0] and np.allclose(per_step.values, [20])
 
 
 def test_one_task_no_gap():

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,14 @@ class Opened:
     reached: list[str] = field(default_factory=list)
 
     def rows(self, sql: str) -> list[list[Any]]:
-        """What the page's own engine answers; integers as text, they may exceed 2^53."""
+        """What the page's own engine answers; every value as text, as integers may exceed 2^53."""
         return self.page.evaluate(
             """async (sql) => {
               const result = await self.app.trace.engine.query(sql);
               const columns = result.columns();
               const rows = [];
               for (const it = result.iter({}); it.valid(); it.next())
-                rows.push(columns.map((c) => { const v = it.get(c); return typeof v === 'bigint' ? String(v) : v; }));
+                rows.push(columns.map((c) => { const v = it.get(c); return v === null ? null : String(v); }));
               return rows;
             }""",
             sql,
@@ -93,11 +94,12 @@ class Opened:
 Open = Callable[..., Opened]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def open_page(chromium: Any) -> Iterator[Open]:
-    """open_page(trace, step=..., ranks=...): the trace as `open` shows it."""
+    """open_page(trace, step=..., ranks=...): the trace as `open` shows it. Tests that ask for the same share the page."""
     with ExitStack() as stack:
 
+        @cache
         def opened(trace: Path, step: int | None = None, ranks: tuple[int, ...] = ()) -> Opened:
             build = ui_build()
             assert build is not None

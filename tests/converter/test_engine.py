@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import subprocess
@@ -33,7 +34,9 @@ def data() -> bytes:
 
 def test_rows_are_exact(data: bytes) -> None:
     with open_trace(data, sql_package=False) as tp:
-        result = tp.query("SELECT ts, dur, name, extract_arg(arg_set_id, 'debug.big') AS big, 0.5, NULL, x'00ff' FROM slice")
+        result = tp.query(
+            "SELECT ts, dur, name, extract_arg(arg_set_id, 'debug.big') AS big, 0.5, NULL, x'00ff' FROM slice"
+        )
         assert result.columns[:4] == ["ts", "dur", "name", "big"]
         assert result.rows == [
             (10**18 + 100 * i, 50, f"slice {i % 7}", -INT64 + i, 0.5, None, b"\x00\xff") for i in range(1000)
@@ -71,11 +74,12 @@ def test_an_error_is_the_engines_message_and_the_engine_lives_on(data: bytes) ->
 def test_sql_has_no_files(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"")
     with open_trace(data) as tp:
-        for sql in (f"ATTACH DATABASE '{tmp_path}/x.db' AS x", f"ATTACH DATABASE '{tmp_path}/new.db' AS y; CREATE TABLE y.a (b)"):
-            try:
+        for sql in (
+            f"ATTACH DATABASE '{tmp_path}/x.db' AS x",
+            f"ATTACH DATABASE '{tmp_path}/new.db' AS y; CREATE TABLE y.a (b)",
+        ):
+            with contextlib.suppress(EngineError):
                 tp.query(sql)
-            except EngineError:
-                pass
     assert [p.name for p in tmp_path.iterdir()] == ["x.db"]
     assert (tmp_path / "x.db").read_bytes() == b""
 
@@ -152,9 +156,7 @@ def _host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> None:
         ("console.log('hello')", "did not start"),
     ],
 )
-def test_an_engine_that_does_not_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, what: str
-) -> None:
+def test_an_engine_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, what: str) -> None:
     _host(monkeypatch, tmp_path, script)
     with pytest.raises(EngineError, match=what):
         wasm_engine.WasmEngine(timeout_s=0.5 if "setTimeout" in script else 30)
@@ -195,6 +197,22 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_a_native_engine(data: bytes, tmp_path: Path) -> None:
+    program = tmp_path / "trace_processor_shell"
+    stand_in = Path(__file__).with_name("native_stand_in.py")
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{Path(__file__).parents[2]}" exec "{sys.executable}" "{stand_in}" "$@"\n')
+    program.chmod(0o755)
+    with open_trace(data, engine=str(program)) as tp:
+        assert tp.rows("SELECT count(*), sum(dur) FROM slice") == [(1000, 50_000)]
+        assert tp.rows("INCLUDE PERFETTO MODULE npu.kernels; SELECT count(*) FROM npu_kernels") == [(0,)]
+        with pytest.raises(EngineError, match="no such table: nowhere"):
+            tp.query("SELECT x FROM nowhere")
+        with pytest.raises(EngineError, match="trace_processor_shell stopped"):
+            tp.query("SELECT 'die'")
+    with pytest.raises(InputError, match="Unknown trace type"):
+        open_trace(b"this is a text\n", engine=str(program))
 
 
 def test_a_native_engine_that_is_none(monkeypatch: pytest.MonkeyPatch, data: bytes, tmp_path: Path) -> None:

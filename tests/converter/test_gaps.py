@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -75,6 +76,12 @@ def test_teaching_example(run, write):
         "gap_ratio": 0.1,
         "kernel_count": 4,
     }
+
+
+def test_the_shipped_teaching_example(run):
+    (row,) = rows_of(run(Path(__file__).parents[2] / "samples" / "gap_teaching.csv", "--format", "json"))
+    keys = ("wall_ns", "duration_sum_ns", "busy_union_ns", "gap_ns")
+    assert [row[key] for key in keys] == [10_000_000, 11_000_000, 9_000_000, 1_000_000]
 
 
 def test_table(run, write):

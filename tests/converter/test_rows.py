@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from converter.rows import to_csv, to_json, to_table, unique_names
 
-VALUES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.text())
+VALUES = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.text()
+)
 
 
 @pytest.mark.parametrize(

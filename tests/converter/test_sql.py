@@ -32,7 +32,9 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 def test_json_of_one_trace_is_exact_and_alone_on_stdout(traces: tuple[str, str]) -> None:
     done = sql(traces[0], "SELECT ts, dur, dur, name, NULL AS n FROM slice", "--format", "json")
-    assert json.loads(done.stdout) == [{"ts": 1736408883704643212, "dur": 5, "dur_2": 5, "name": "k\x1b[31m", "n": None}]
+    assert json.loads(done.stdout) == [
+        {"ts": 1736408883704643212, "dur": 5, "dur_2": 5, "name": "k\x1b[31m", "n": None}
+    ]
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -49,7 +51,10 @@ def test_table_escapes_control_characters(traces: tuple[str, str]) -> None:
 def test_query_from_a_file_or_stdin(traces: tuple[str, str], tmp_path: Path) -> None:
     file = tmp_path / "q.sql"
     file.write_text("CREATE PERFETTO TABLE d AS SELECT dur FROM slice;\nSELECT sum(dur) AS total FROM d;\n")
-    assert sql(*traces, "-f", str(file), "--format", "csv").stdout.splitlines()[1:] == [f"{traces[0]},5", f"{traces[1]},7"]
+    assert sql(*traces, "-f", str(file), "--format", "csv").stdout.splitlines()[1:] == [
+        f"{traces[0]},5",
+        f"{traces[1]},7",
+    ]
     assert sql(traces[0], "-f", "-", "--format", "csv", stdin="SELECT 1 AS a").stdout == "a\n1\n"
 
 
@@ -57,7 +62,7 @@ def test_an_error_is_the_engines_message(traces: tuple[str, str]) -> None:
     done = sql(traces[0], "SELECT x FROM nowhere")
     assert (done.returncode, done.stdout) == (1, "")
     assert "no such table: nowhere" in done.stderr
-    assert "npu_perfetto" not in done.stderr and "engine.py" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_one_bad_trace_does_not_stop_the_others(traces: tuple[str, str], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,14 +110,40 @@ def build() -> TraceBuilder:
         ],
     )  # fmt: skip
     t.slice(steps, 1900, 700, "step 12", "npu.step", step=1, forward_ct=12, bs=1, evidence="inferred")
-    t.slice(segments, 1000, 500, "draft", "npu.segment", forward_ct=12, segment="draft", placed_ns=500, evidence="linked")
+    t.slice(
+        segments, 1000, 500, "draft", "npu.segment", forward_ct=12, segment="draft", placed_ns=500, evidence="linked"
+    )
     t.slice(
         segments, 1500, 400, "target_verify", "npu.segment",
         step=0, forward_ct=11, segment="target_verify", record_ns=400, placed_ns=390, residual_ns=10, kernel_sum_ns=300,
         busy_union_ns=290, other_stream_busy_ns=20, evidence="inferred",
     )  # fmt: skip
-    t.slice(tails, 1900, 100, "accept", "npu.tail", step=0, forward_ct=11, part="accept", kernel_count=3, busy_ns=60)
-    t.slice(tails, 2000, 150, "commit", "npu.tail", step=0, forward_ct=11, part="commit", kernel_count=1, busy_ns=150)
+    t.slice(
+        tails,
+        1900,
+        100,
+        "accept",
+        "npu.tail",
+        step=0,
+        forward_ct=11,
+        part="accept",
+        kernel_count=3,
+        busy_ns=60,
+        tail_ns=250,
+    )
+    t.slice(
+        tails,
+        2000,
+        150,
+        "commit",
+        "npu.tail",
+        step=0,
+        forward_ct=11,
+        part="commit",
+        kernel_count=1,
+        busy_ns=150,
+        tail_ns=250,
+    )
     t.slice(
         deepep, 1000, 300, "dispatch", "npu.deepep",
         forward_ct=11, op="dispatch", model="in_kernel_wait", issue_ts=1000, hook_ts=1100, done_ts=1300, in_flight_ns=100,
@@ -146,7 +173,18 @@ def build() -> TraceBuilder:
 
     root1 = t.track("Rank 1 · DSpark")
     steps1 = t.track("Steps", root1)
-    t.slice(steps1, 1000, 10, "step", "npu.step", step=0, bs=4, step_wall_ns=2_000_000, first_task_ts=1100, last_task_end=1150)
+    t.slice(
+        steps1,
+        1000,
+        10,
+        "step",
+        "npu.step",
+        step=0,
+        bs=4,
+        step_wall_ns=2_000_000,
+        first_task_ts=1100,
+        last_task_end=1150,
+    )
     t.slice(t.track("Segments", root1), 1100, 50, "draft", "npu.segment", step=0, segment="draft", placed_ns=50)
     t.instant(root1, 1000, "facts", "npu.facts", clock={"method": "collective", "offset_ns": -25, "drift_ppm": 1.5,
               "residual_median_ns": 100, "residual_max_ns": 900, "anchor_count": 12, "launch_pairs": 0,
@@ -169,10 +207,11 @@ def odd_types() -> bytes:
     keys = {key for tables in PUBLIC.values() for columns in tables.values() for key in columns.split()}
     values: list[Any] = ["text", 1, 2.5, True, {"a": 1}, [1, "x"]]
     for i, category in enumerate(
-        "task gap step segment tail deepep replay replay_host group_gap facts".split() * len(values)
+        ["task", "gap", "step", "segment", "tail", "deepep", "replay", "replay_host", "group_gap", "facts"]
+        * len(values)
     ):
         value = values[i // 10]
-        t.slice(root, 100 * i + 1, 50, "odd", f"npu.{category}", **{key: value for key in keys})
+        t.slice(root, 100 * i + 1, 50, "odd", f"npu.{category}", **dict.fromkeys(keys, value))
     return t.bytes()
 
 
@@ -328,7 +367,7 @@ def test_replays(tp: Engine) -> None:
 
 
 def test_step_report(tp: Engine) -> None:
-    # tail: 2150 - 1900; exposed: 150 + 70; gaps inside [1000, 2010): 250 + 500, not the one after it.
+    # exposed: 150 + 70; gaps inside [1000, 2010): 250 + 500, not the one after it.
     assert rows(tp, "npu_step_report") == [
         (0, 11, 2, 8, 1.0, 3.0, 0.5, 2.0, 0.5, 0.00025, 0.00022, 0.00008, 0.00075, 2.5, 5, 0.4, 5000.0),
         (0, 12, 1, None, None, None, 0.0005, None, None, None, None, None, None, None, None, None, None),
@@ -343,3 +382,12 @@ def test_a_name_that_only_looks_like_a_rank_is_none() -> None:
     t.slice(t.track("Stream 1", t.track("Rank 1 · DSpark (old)")), 1, 1, "k", "npu.task", task=9)
     with open_trace(t.bytes()) as tp:
         assert set(rows(tp, "npu_kernels", "rank, device_id, stream_id")) == {(None, None, None)}
+
+
+def test_every_argument_and_category_that_the_sql_reads_is_in_its_readme() -> None:
+    readme = (Path(sql_package.__file__).parent / "sql" / "README.md").read_text("utf-8")
+    for module, sql in sql_package.modules().items():
+        for key in re.findall(r"'debug\.([a-z_.]+)'", sql):
+            assert all(f"`{part}`" in readme for part in key.split(".") if part), f"{module}: {key}"
+        for category in re.findall(r"'(npu\.[a-z_]+)'", sql):
+            assert f"`{category}`" in readme, f"{module}: {category}"

@@ -73,16 +73,17 @@ WITH
     SELECT
       m.step_id,
       sum(iif(g.segment = 'draft', g.dur, NULL)) AS draft_ns,
-      sum(iif(g.segment = 'target_verify', g.dur, NULL)) AS verify_ns,
-      max(iif(g.segment = 'target_verify', g.ts + g.dur, NULL)) AS verify_end
+      sum(iif(g.segment = 'target_verify', g.dur, NULL)) AS verify_ns
     FROM npu_segments AS g
     JOIN _npu_slice_steps AS m USING (id)
     GROUP BY m.step_id
   ),
   tails AS (
-    SELECT m.step_id, max(x.ts + x.dur) AS tail_end
-    FROM npu_tails AS x
+    -- The same on every part of a step.
+    SELECT m.step_id, max(_npu_int!(s.arg_set_id, 'debug.tail_ns')) AS tail_ns
+    FROM slice AS s
     JOIN _npu_slice_steps AS m USING (id)
+    WHERE s.category = 'npu.tail'
     GROUP BY m.step_id
   ),
   communication AS (
@@ -107,7 +108,7 @@ SELECT
   coalesce(s.draft_gpu_ms, g.draft_ns / 1e6) AS draft_ms,
   coalesce(s.target_verify_gpu_ms, g.verify_ns / 1e6) AS verify_ms,
   s.unattributed_ms,
-  max(x.tail_end - g.verify_end, 0) / 1e6 AS tail_ms,
+  x.tail_ns / 1e6 AS tail_ms,
   c.exposed_ns / 1e6 AS exposed_comm_ms,
   r.exposed_gap_ns / 1e6 AS pre_replay_gap_ms,
   -- npu_gaps is sorted by ts, so each step reads its own stretch of it.

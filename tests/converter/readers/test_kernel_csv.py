@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -300,8 +302,48 @@ def test_last_row_cut(read, tmp_path: Path) -> None:  # type: ignore[no-untyped-
     assert any("line 3: the file ends inside this row" in text and damaged for text, damaged in got.warnings)
 
 
+@pytest.mark.parametrize("chunk_bytes", [1, 150, 400, 2000])
+def test_chunks_change_nothing(read, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    lines = [
+        row("a", task="1"), row("b", f"{START}.5", task=str(2**40)), "", row("c", task="x"), "1,2", row("d", start="N/A"),
+        row("e", f"{START + 1}.0005"), row('"two\nlines"', task="-3"), HEADER, row("f", wait="-1"), row("g", "0"),
+        row("h", model="5", core="HCCL"), row("a", task="1"),
+    ]  # fmt: skip
+    whole = read(*lines)
+    monkeypatch.setattr(csv_table, "CHUNK_BYTES", chunk_bytes)
+    pieces = read(*lines)
+    assert whole.names == pieces.names == ["a", "b", "c", "e", "two\nlines", "f", "h", "a"]
+    assert whole.rows.ts.tolist() == pieces.rows.ts.tolist()
+    assert {c.key for c in whole.rows.columns} == {c.key for c in pieces.rows.columns}
+    for column in whole.rows.columns:
+        assert whole.argument(column.key) == pieces.argument(column.key)
+    assert whole.argument("task_id_raw") == [None, None, "x", None, "-3", None, None, None]
+    assert whole.argument("wait_ns_raw")[5] == "-1"
+    assert whole.tally.as_dict() == pieces.tally.as_dict()
+    assert sorted(whole.warnings) == sorted(pieces.warnings)
+    assert whole.tally.first == {
+        "short row": "kernel_details.csv, line 6",
+        "not a number": "kernel_details.csv, line 7",
+        "start out of range": "kernel_details.csv, line 13",
+    }
+
+
 cell = st.text(st.sampled_from('ab ,"\n;é\t'), max_size=6)
 start_cell = st.one_of(st.integers(0, 10**6).map(lambda i: f"{START + i}.{i % 1000:03d}"), st.sampled_from(["N/A", ""]))
+
+
+def test_reading_does_not_import_pandas(tmp_path: Path) -> None:
+    """It takes longer to import than a hundred megabytes take to read."""
+    path = tmp_path / "kernel_details.csv"
+    path.write_text("\n".join([HEADER, row("a"), row("b", task="x"), row("c", start="N/A")]))
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from converter.readers.kernel_csv import read_kernel_rows\n"
+        "from schemas.tally import Tally; from schemas.timeline import StringPool\n"
+        "rows = read_kernel_rows([Path(sys.argv[1])], StringPool(), Tally(), lambda text, damaged: None)\n"
+        "assert len(rows) == 2; assert 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
 
 
 @settings(max_examples=100, deadline=None)
