@@ -103,7 +103,9 @@ def _differences(rank: int, have: dict[str, Any], want: dict[str, Row], dropped:
     if dropped:
         lost = sum(row[0] for row in want.values()) - sum(row[0] for row in have.values())
         if lost != dropped:
-            return [f"rank {rank}: {lost:,} slices of the input are not in the trace, {dropped:,} were left out on purpose"]
+            return [
+                f"rank {rank}: {lost:,} slices of the input are not in the trace, {dropped:,} were left out on purpose"
+            ]
         return []
     out = []
     for name in sorted(set(want) | set(have)):
@@ -116,6 +118,10 @@ def _differences(rank: int, have: dict[str, Any], want: dict[str, Row], dropped:
         elif a[0] != b[0]:
             out.append(f"rank {rank}: {shown}: {a[0]:,} slices in the input, {b[0]:,} in the trace")
         elif a != b:
-            what = [k for k, x, y in zip(("durations", "starts", "first start", "last end"), a[1:], b[1:], strict=True) if x != y]
+            what = [
+                k
+                for k, x, y in zip(("durations", "starts", "first start", "last end"), a[1:], b[1:], strict=True)
+                if x != y
+            ]
             out.append(f"rank {rank}: {shown}: the sums of {', '.join(what)} differ")
     return out

@@ -128,7 +128,9 @@ def checked_options(request: Request) -> Options:
     return Options(
         annotate=names,
         dspark=tuple(_with_rank(d, "--dspark") for d in request.dspark),
-        first_forward_ct={r: _whole(v, "--first-forward-ct") for r, v in (_with_rank(f, "") for f in request.first_forward_ct)},
+        first_forward_ct={
+            r: _whole(v, "--first-forward-ct") for r, v in (_with_rank(f, "") for f in request.first_forward_ct)
+        },
         window=request.window,
         steps=_steps(request.steps),
         reference_rank=request.reference_rank,
@@ -199,10 +201,10 @@ def _write_summary(path: str, done: list[Summary]) -> None:
 def _verified(summary: Summary, inputs: list[str], options: Options, talk: _Talk) -> bool:
     from converter.check import check
 
-    problems = check(summary.output, inputs)
-    for problem in problems:
+    findings = check(summary.output, inputs)
+    for problem in findings.problems:
         talk.error(f"{printable(summary.output)}: {problem}")
-    return not problems
+    return not findings.problems
 
 
 class _Talk:
@@ -238,4 +240,3 @@ class _Talk:
         for line in summary.refused:
             print(f"refused: {printable(line, 500)}", file=sys.stderr)
         print(summary.headline(), file=sys.stderr)
-

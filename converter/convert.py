@@ -1,6 +1,6 @@
 """A conversion, top to bottom: find captures, read, align, annotate, write.
 
-    find captures -> read each source -> Timeline per rank -> align clocks -> annotate -> lay out lanes -> encode
+find captures -> read each source -> Timeline per rank -> align clocks -> annotate -> lay out lanes -> encode
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from converter import derive
-from converter.assemble import assemble, process_track
+from converter.assemble import assemble
 from converter.capture import Capture
+from converter.device_tracks import process_track
 from converter.find import find_captures
 from converter.options import Options
 from converter.rank import Rank
@@ -74,6 +75,7 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
     timeline.warnings += capture.notes
     process_track(timeline)
     rows = parts = None
+    of_task_time = False
     if capture.trace_jsons:
         progress(f"reading {', '.join(map(os.path.basename, capture.trace_jsons))}")
         from converter.readers import trace_json
@@ -93,6 +95,7 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
             pmu=options.pmu,
         )
     elif capture.task_time_csvs and parts is None:
+        of_task_time = True
         rows = kernel_csv.read_task_time(
             [Path(p) for p in capture.task_time_csvs], timeline.strings, timeline.tally.slices, timeline.warn
         )
@@ -106,7 +109,7 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
         raise InputError(capture.path, "holds nothing that can be read", todo="give a kernel_details.csv or a trace")
     if rows is None and capture.kind in ("torch_npu", "mindspore"):
         timeline.warn("no kernel_details.csv: the tasks are the hardware slices of the trace")
-    assemble(timeline, rows, parts)
+    assemble(timeline, rows, parts, compute_only=of_task_time)
     if not sum(map(len, timeline.slices)) and not sum(map(len, timeline.counters)):
         first = next(iter(timeline.tally.slices.first.values()), "")
         raise InputError(
@@ -138,5 +141,3 @@ def _add_memory(timeline: Timeline, name: str, unit: str, ts, values) -> None:  
 
     timeline.counters.append(CounterBatch(np.full(len(ts), track, np.int32), ts, values))
     timeline.tally.counters.read += len(ts)
-
-

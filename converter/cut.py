@@ -92,8 +92,10 @@ def shift(timeline: Timeline, offset_ns: int) -> None:
     """Moves everything of a rank by one constant: trace time = recorded time + offset_ns. Durations stay."""
     if not offset_ns:
         return
-    for part in (*timeline.slices, *timeline.counters):
-        part.ts = part.ts + offset_ns
+    for batch in timeline.slices:
+        batch.ts = batch.ts + offset_ns
+    for counter in timeline.counters:
+        counter.ts = counter.ts + offset_ns
     for table in (timeline.tasks, timeline.host, timeline.device):
         table.ts = table.ts + offset_ns
     for f in timeline.flows:

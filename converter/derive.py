@@ -7,8 +7,6 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from annotators import vendor_times
 from annotators.align import align
 from annotators.annotation import Annotation
@@ -72,7 +70,9 @@ def _records(ranks: Sequence[Rank], options: Options, summary: Summary) -> dict[
         try:
             found = read_records(path)
             if only is not None and only not in numbers:
-                raise InputError(path, f"is for rank {only}, which is not among the inputs", todo="check --dspark RANK=")
+                raise InputError(
+                    path, f"is for rank {only}, which is not among the inputs", todo="check --dspark RANK="
+                )
         except InputError as error:
             summary.failed_side_inputs.append(str(error))
             continue
@@ -224,7 +224,6 @@ def _all_ranks(
 
 def first_time(timeline: Timeline) -> int:
     """The earliest time of anything recorded; 0 in an empty Timeline."""
-    firsts = [int(np.min(b.ts)) for b in (*timeline.slices, *timeline.counters) if len(b)]
+    firsts = [int(b.ts.min()) for b in timeline.slices if len(b)]
+    firsts += [int(c.ts.min()) for c in timeline.counters if len(c)]
     return min(firsts, default=0)
-
-

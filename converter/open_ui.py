@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shlex
 import socket
 import stat
@@ -139,15 +140,20 @@ def _free(port: int) -> int:
 def _show(request: Request, url: str, server: TraceServer, say: Say) -> None:
     if request.print_url:
         print(url, flush=True)
-        say("from another machine, first there:")
-        say(f"  {tunnel(server.port, socket.gethostname())}")
-        say("then open the URL in its browser; the port has to be the same on both sides")
-    elif request.browser and webbrowser.open(url):
+    elif request.browser and has_screen() and webbrowser.open(url):
         return
     else:
-        if request.browser:
-            say("no browser could be started")
-        say(f"open this in a browser of this machine:\n{url}")
+        # To a person who waits for it, also under --quiet.
+        _say(f"open this in a browser of this machine:\n{url}")
+    say(f"from another machine, first there: {tunnel(server.port, socket.gethostname())}")
+    say("then open the URL in its browser; the port has to be the same on both sides")
+
+
+def has_screen() -> bool:
+    """Whether a browser with windows can be expected. `webbrowser` would start lynx or w3m in the terminal instead."""
+    return sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
 
 
 def tunnel(port: int, host: str) -> str:

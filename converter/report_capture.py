@@ -33,7 +33,7 @@ def ranks_view(tables: Tables, limits: Limits) -> View:
     largest = max(rows, key=lambda r: r["gap_ratio"] or 0)
     if 0 < (largest["gap_ratio"] or 0) < 1:
         view.notes.append(
-            f"Arithmetic only, with the gap share of rank {largest['rank']}: {idealisation(largest['gap_ratio'])}. "
+            f"With the gap share of rank {largest['rank']}: {idealisation(largest['gap_ratio'])}. "
             "Nothing here says which part of a gap could be removed."
         )
     return view

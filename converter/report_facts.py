@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from converter.report_tables import Tables
-from converter.report_view import Grid, View, columns, ms, plural
+from converter.report_view import View, ms, plural
 
 #: What costs the host time while it is collected: PyTorch's profiler documents it for shapes and stacks.
 PERTURBING = ("record_shapes", "with_stack", "with_modules", "profile_memory")
@@ -31,7 +31,10 @@ LABELS = {
     "dspark.components": "record components",
 }
 
-#: Facts that have a table or a line of their own, or that only `check` needs.
+#: Facts of one kind, shown as one item: prefix -> label.
+GROUPS = {"capture.distributed_": "distributed", "server.": "server", "run.": "run"}
+
+#: Facts that have a table or an item of their own, or that only `check` needs.
 _ELSEWHERE = re.compile(
     r"^(source|ranks|flows|times\.|clock\.|vendor_times|input_|tool\.|group_gaps\.|refused\.|skipped\.|dspark\.|tallies)"
 )
@@ -74,21 +77,47 @@ def facts_view(tables: Tables) -> View:
     """The first section: facts, then what collection does to the timeline and what was refused."""
     facts = by_rank(tables)
     run, ranks = facts.get(None, {}), tables.ranks()
-    rows = [["ranks", _ranks(ranks, facts)]]
-    rows += [["source", same_or_each([(r, facts[r].get("source")) for r in ranks])]] if ranks else []
-    rows += [[f"window, rank {r}", _window(facts[r])] for r in ranks]
-    rows += [[f"input, rank {r}", _input(facts[r])] for r in ranks]
+    items = [("ranks", _ranks(ranks, facts))]
+    items += [("source", same_or_each([(r, facts[r].get("source")) for r in ranks]))] if ranks else []
+    items += [(f"window, rank {r}", _window(facts[r])) for r in ranks]
+    items += [(f"input, rank {r}", _input(facts[r])) for r in ranks]
+    items += _capture(facts, ranks)
+    items += [(f"DSpark records, rank {r}", text) for r in ranks if (text := _records(facts[r]))]
+    items += _joined([(key, value) for key, value in run.items() if not _ELSEWHERE.match(key)])
+    if "tool.version" in run:
+        items.append(("converted by", f"{run.get('tool.name', '')} {run['tool.version']}"))
+    return View("facts", "Capture facts", "", items, notes=[perturbation(facts, ranks), *refusals(facts)])
+
+
+def _capture(facts: dict[int | None, Facts], ranks: Sequence[int]) -> list[tuple[str, str]]:
+    """Facts of the ranks: switches that are the same everywhere in two items, the others one by one."""
     keys = dict.fromkeys(LABELS) | dict.fromkeys(key for r in ranks for key in facts[r] if not _ELSEWHERE.match(key))
+    switches: dict[str, list[str]] = {"true": [], "false": []}
+    plain = []
     for key in keys:
         values = [(r, facts[r].get(key)) for r in ranks]
-        if any(value is not None for _, value in values):
-            rows.append([LABELS.get(key, key.removeprefix("capture.")), same_or_each(values)])
-    rows += [[f"DSpark records, rank {r}", text] for r in ranks if (text := _records(facts[r]))]
-    rows += [[key, value] for key, value in run.items() if not _ELSEWHERE.match(key)]
-    if "tool.version" in run:
-        rows.append(["converted by", f"{run.get('tool.name', '')} {run['tool.version']}"])
-    grid = Grid(("fact", "value"), rows, names=columns(1), text=columns(0, 1))
-    return View("facts", "Capture facts", "", [grid], [perturbation(facts, ranks), *refusals(facts)])
+        if all(value is None for _, value in values):
+            continue
+        label, text = LABELS.get(key, key), same_or_each(values)
+        if text in switches:
+            switches[text].append(label.removeprefix("capture."))
+        else:
+            plain.append((label, text))
+    out = [(what, ", ".join(switches[text])) for what, text in (("on", "true"), ("off", "false")) if switches[text]]
+    return out + _joined(plain)
+
+
+def _joined(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The items of one of the GROUPS as one."""
+    out: dict[str, str] = {}
+    for key, value in items:
+        prefix = next((p for p in GROUPS if key.startswith(p)), None)
+        if prefix is None:
+            out[key.removeprefix("capture.")] = value
+            continue
+        before = out.get(GROUPS[prefix])
+        out[GROUPS[prefix]] = (f"{before}; " if before else "") + f"{key.removeprefix(prefix)} {value}"
+    return list(out.items())
 
 
 def _ranks(ranks: Sequence[int], facts: dict[int | None, Facts]) -> str:

@@ -31,11 +31,13 @@ class Grid:
 
 @dataclass
 class View:
-    """A section. reading: how its figures are to be read, above them; notes: what else is to be said, below."""
+    """A section. reading: how its figures are to be read, above them; items: labelled values, never cut; notes: what
+    else is to be said, below."""
 
     name: str
     title: str
     reading: str
+    items: list[tuple[str, str]] = field(default_factory=list)
     grids: list[Grid] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from schemas.errors import OutputError, UsageError, printable
 
@@ -80,7 +80,7 @@ def whole_file(target: str, compress: bool = False) -> Iterator[IO[bytes]]:
                 if compress:
                     # No name and no time in the header: the same input gives the same bytes.
                     with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
-                        yield packed
+                        yield cast(IO[bytes], packed)
                 else:
                     yield raw
             if place is None:

@@ -19,7 +19,9 @@ ORDER BY 1, 2
 """
 STEPS = """
 INCLUDE PERFETTO MODULE npu.steps;
-SELECT rank, ts, dur, forward_ct, step_wall_ns FROM npu_steps ORDER BY rank, ts
+SELECT s.rank, s.ts, s.dur, s.forward_ct, s.step_wall_ns, p.first_task_ts, p.last_task_end
+FROM npu_steps AS s JOIN _npu_step_slices AS p USING (id)
+ORDER BY s.rank, s.ts
 """
 WINDOWS = "INCLUDE PERFETTO MODULE npu.ranks; SELECT rank, window_ts, window_ts + wall_ns FROM npu_rank_times"
 DEVICES = "SELECT DISTINCT name FROM track WHERE name GLOB 'NPU [0-9]*' ORDER BY name"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from converter.ui_queries import GAPS, step_report
+from converter.ui_queries import longest_gaps, step_report
 from schemas.errors import UsageError
 
 #: The tracks that are pinned, where they exist; on the screen they stand in the writer's order.
@@ -29,13 +29,16 @@ MARGIN = 0.05  # of the stretch in view, on each side
 
 @dataclass(frozen=True)
 class Step:
-    """A row of npu_steps. Times ns; forward_ct and wall_ns None where not known."""
+    """A row of npu_steps. Times ns; what follows dur is None where not known. The device works on a step after the host
+    has ended it: first_task_ts and last_task_end are the bounds of its linked tasks."""
 
     rank: int
     ts: int
     dur: int
     forward_ct: int | None = None
     wall_ns: int | None = None
+    first_task_ts: int | None = None
+    last_task_end: int | None = None
 
     @property
     def length(self) -> int:
@@ -135,7 +138,8 @@ def _listed(values: list[int]) -> str:
 def _visible(contents: Contents, step: Step | None, ranks: list[int]) -> tuple[int, int] | None:
     """The UI ignores a stretch that is empty or leaves the trace's bounds: it is clipped to them."""
     if step is not None:
-        start, end = step.ts, step.ts + max(step.dur, step.length)
+        start = min(step.ts, step.first_task_ts or step.ts)
+        end = max(step.ts + max(step.dur, step.length), step.last_task_end or step.ts)
     else:
         windows = [contents.windows[r] for r in ranks if r in contents.windows]
         if not windows:
@@ -170,7 +174,7 @@ def _commands(contents: Contents, ranks: list[int], workspace: str) -> list[Comm
     if contents.steps:
         out += [_call("RunQueryAndShowTab", step_report(ranks if workspace else ()))]
     elif contents.gaps:
-        out += [_call("RunQueryAndShowTab", GAPS)]
+        out += [_call("RunQueryAndShowTab", longest_gaps(ranks if workspace else ()))]
     return out
 
 

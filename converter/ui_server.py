@@ -1,7 +1,8 @@
 """The local server behind `open`: one trace, and for `--ui local` the UI build, to this machine's browser and no other.
 
 * It listens on 127.0.0.1 only. Another user of the machine could still ask it, and any page could name the trace to
-  ui.perfetto.dev: the trace's path holds a random token.
+  ui.perfetto.dev: the trace's path holds a random token. (The browser's command line shows it to those who may list
+  the user's processes; `open --print-url` does not.)
 * A web page of another origin must not read the trace: the Host header has to be ours (a foreign name that resolves
   to 127.0.0.1 is refused: DNS rebinding), and so has Origin where there is one, but for the one origin that is let in.
 * The page reaches nobody but this server: the UI build would load a script from Google's storage and look for a

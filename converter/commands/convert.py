@@ -28,53 +28,75 @@ def command(
     ],
     output: Annotated[
         Optional[str],
-        typer.Option("-o", "--output", metavar="FILE", help="All inputs into this one trace; FILE.gz compresses, - is stdout."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="All inputs into this one trace; FILE.gz compresses, - is stdout."
+        ),
     ] = None,
     out_dir: Annotated[
         Optional[str], typer.Option("--out-dir", metavar="DIR", help="One trace per INPUT, into this folder.")
     ] = None,
     dspark: Annotated[
         Optional[list[str]],
-        typer.Option("--dspark", metavar="[RANK=]FILE", help="DSpark step records (/server_info JSON, JSONL, ...). Repeatable."),
+        typer.Option(
+            "--dspark", metavar="[RANK=]FILE", help="DSpark step records (/server_info JSON, JSONL, ...). Repeatable."
+        ),
     ] = None,
     annotate: Annotated[
         str, typer.Option("--annotate", metavar="all|none|A,B", help="Which tracks to derive.")
     ] = "all",
     first_forward_ct: Annotated[
         Optional[list[str]],
-        typer.Option("--first-forward-ct", metavar="[RANK=]N", help="The forward_ct of the first step in the trace. Repeatable."),
+        typer.Option(
+            "--first-forward-ct", metavar="[RANK=]N", help="The forward_ct of the first step in the trace. Repeatable."
+        ),
     ] = None,
     window: Annotated[
         Optional[str],
-        typer.Option("--window", metavar="START:END", help="Only this part: ns since the epoch, or with a unit; +10ms counts from the first task."),
+        typer.Option(
+            "--window",
+            metavar="START:END",
+            help="Only this part: ns since the epoch, or with a unit; +10ms counts from the first task.",
+        ),
     ] = None,
     steps: Annotated[
         Optional[str], typer.Option("--steps", metavar="A:B", help="Only the steps with forward_ct A to B.")
     ] = None,
     reference_rank: Annotated[
-        Optional[int], typer.Option("--reference-rank", metavar="N", help="The rank whose clock the others are aligned to.")
+        Optional[int],
+        typer.Option("--reference-rank", metavar="N", help="The rank whose clock the others are aligned to."),
     ] = None,
     assume_aligned: Annotated[
         bool, typer.Option("--assume-aligned", help="Take the ranks' clocks as they are: no rank is shifted.")
     ] = False,
     clock_tolerance: Annotated[
-        str, typer.Option("--clock-tolerance", metavar="DUR", help="How well clocks must agree for figures over ranks (ns, or with a unit).")
+        str,
+        typer.Option(
+            "--clock-tolerance",
+            metavar="DUR",
+            help="How well clocks must agree for figures over ranks (ns, or with a unit).",
+        ),
     ] = "50us",
     roles: Annotated[
         Optional[str], typer.Option("--roles", metavar="FILE", help="A role table (TOML) over the built-in one.")
     ] = None,
     fact: Annotated[
-        Optional[list[str]], typer.Option("--fact", metavar="KEY=VALUE", help="A fact of the run, kept in the trace. Repeatable.")
+        Optional[list[str]],
+        typer.Option("--fact", metavar="KEY=VALUE", help="A fact of the run, kept in the trace. Repeatable."),
     ] = None,
     pmu: Annotated[bool, typer.Option("--pmu", help="Keep the PMU columns as arguments.")] = False,
     with_token_ids: Annotated[bool, typer.Option("--with-token-ids", help="Write token ids of the records.")] = False,
-    with_request_ids: Annotated[bool, typer.Option("--with-request-ids", help="Write request ids of the records.")] = False,
+    with_request_ids: Annotated[
+        bool, typer.Option("--with-request-ids", help="Write request ids of the records.")
+    ] = False,
     max_input_bytes: Annotated[
         int, typer.Option("--max-input-bytes", metavar="N", help="Refuse an input that unpacks to more.")
     ] = 16 << 30,
-    verify: Annotated[bool, typer.Option("--verify", help="Check each trace against its input when it is written.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check each trace against its input when it is written.")
+    ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Leave with 3 where something was dropped or refused, or an input was damaged.")
+        bool,
+        typer.Option("--strict", help="Leave with 3 where something was dropped or refused, or an input was damaged."),
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="How many inputs to convert at once.")] = 1,
     summary: Annotated[

@@ -11,22 +11,20 @@ Ignored on purpose: everything else of `/server_info` except the server argument
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
-from schemas.dspark import RECORD_FLOATS, RECORD_INTS, SERVER_FACTS, RankRecords, RecordFile
+from converter.readers.dspark_columns import Unusable, columns, integer
+from schemas.dspark import SERVER_FACTS, RecordFile
 from schemas.errors import InputError
 from schemas.timeline import NULL
 
 _SHOW_HOW = 'expected the reply of GET /server_info, its "dspark_info_record", {"records": [...]}, a list, or one of them a line'
-_LARGEST = 2**63 - 1
 _MANY_RANKS = 1024
 
 
@@ -37,6 +35,7 @@ class _Payload:
     records: list[dict[str, Any]]
     head: dict[str, Any] = field(default_factory=dict)
     rank: int | None = None
+    bare: bool = False  # records without a payload around them
 
 
 def read_records(path: str | os.PathLike[str]) -> RecordFile:
@@ -53,14 +52,16 @@ def read_records(path: str | os.PathLike[str]) -> RecordFile:
         payloads.append(_payloads(document))
     if not any(payloads):
         raise InputError(path, "holds no DSpark records", todo=_what_to_do(documents))
-    merged = _join_documents(payloads)
+    merged = _join_documents(payloads, out)
     if len(merged) > _MANY_RANKS:
         out.warnings.append(
             f"{len(merged)} runs of records with a forward_ct that starts over: the ranks seem to be interleaved; "
             "save each rank's records apart"
         )
-    unusable = _Unusable()
-    out.ranks = [_columns(payload, index, out.source, unusable) for index, payload in enumerate(merged)]
+    unusable = Unusable()
+    out.ranks = [
+        columns(out.source, index, payload.records, payload.head, unusable) for index, payload in enumerate(merged)
+    ]
     out.warnings.extend(unusable.warnings())
     return out
 
@@ -138,6 +139,7 @@ def _payloads(document: Any) -> list[_Payload]:
     if isinstance(document.get("records"), list):
         found = _payloads_of_list(document["records"]) or [_Payload([])]
         for payload in found:
+            payload.bare = False
             payload.head = {key: document.get(key) for key in document if key != "records"}
         return found
     if "forward_ct" in document or "bs" in document:
@@ -155,138 +157,79 @@ def _payloads_of_list(items: list[Any]) -> list[_Payload]:
         if not ("forward_ct" in item or "bs" in item) or "records" in item or "dspark_info_record" in item:
             out.extend(_payloads(item))
             continue
-        rank = _integer(item.get("dp_rank"))
+        rank = integer(item.get("dp_rank"))
         runs = loose.setdefault(rank if rank != NULL else None, [])
-        number = _integer(item.get("forward_ct"))
-        last = _integer(runs[-1].records[-1].get("forward_ct")) if runs else NULL
+        number = integer(item.get("forward_ct"))
+        last = integer(runs[-1].records[-1].get("forward_ct")) if runs else NULL
         if not runs or (NULL not in (number, last) and number <= last):
-            runs.append(_Payload([], rank=rank if rank != NULL else None))
+            runs.append(_Payload([], rank=rank if rank != NULL else None, bare=True))
             out.append(runs[-1])
         runs[-1].records.append(item)
     return out
 
 
-def _join_documents(documents: list[list[_Payload]]) -> list[_Payload]:
+def _join_documents(documents: list[list[_Payload]], out: RecordFile) -> list[_Payload]:
     """One payload per DP rank. The lines of a file may be ranks, single records, or later states of one server:
     records that are there twice, equal, come from the same rank.
     """
-    if (
-        all(len(d) <= 1 and all(len(p.records) == 1 and not p.head for p in d) for d in documents)
-        and len(documents) > 1
-    ):
+    if len(documents) > 1 and all(p.bare for d in documents for p in d):
         documents = [_payloads_of_list([record for d in documents for p in d for record in p.records])]
     ranks: list[_Payload] = []
     for payloads in documents:
-        before = len(ranks)
+        earlier = list(ranks)
         for payload in payloads:
-            same = next((r for r in ranks[:before] if _is_same_rank(r, payload)), None)
+            same = next((r for r in earlier if _is_same_rank(r, payload)), None)
+            same = same or next((r for r in ranks[len(earlier) :] if _follows(r, payload)), None)
             if same is None:
                 ranks.append(payload)
             else:
-                have = {record.get("forward_ct") for record in same.records}
-                same.records += [r for r in payload.records if r.get("forward_ct") not in have]
-                same.records.sort(key=lambda record: _integer(record.get("forward_ct")))
-                same.head = same.head or payload.head
+                earlier = [r for r in earlier if r is not same]
+                _extend(same, payload, out)
     if all(payload.rank is not None for payload in ranks):
         ranks.sort(key=lambda payload: payload.rank or 0)
     return ranks
 
 
+def _numbered(payload: _Payload) -> dict[int, dict[str, Any]]:
+    """Records by forward_ct; those without a usable one are left out."""
+    return {n: record for record in payload.records if (n := integer(record.get("forward_ct"))) != NULL}
+
+
 def _is_same_rank(one: _Payload, other: _Payload) -> bool:
+    """Whether a later text goes on with a rank: by its place, by what comes after it, or by what is there twice."""
     if one.rank is not None and other.rank is not None:
         return one.rank == other.rank
-    known = {number: record for record in one.records if isinstance(number := record.get("forward_ct"), int)}
-    shared = [(known[n], r) for r in other.records if isinstance(n := r.get("forward_ct"), int) and n in known]
-    return bool(shared) and all(a == b for a, b in shared)
+    if _follows(one, other):
+        return True
+    known, later = _numbered(one), _numbered(other)
+    shared = known.keys() & later.keys()
+    return bool(shared) and all(known[n] == later[n] for n in shared)
 
 
-@dataclass
-class _Unusable:
-    """Values that can't be used, by field."""
-
-    no_number: int = 0
-    values: dict[str, int] = field(default_factory=dict)
-
-    def warnings(self) -> list[str]:
-        out = []
-        if self.no_number:
-            out.append(f"{self.no_number} records without a usable forward_ct are left out")
-        for key, count in self.values.items():
-            out.append(f"`{key}` is not a number in {count} records: read as absent there")
-        return out
+def _follows(one: _Payload, other: _Payload) -> bool:
+    """Whether the other's counters all come after this one's: the ranks of a server count side by side."""
+    if one.rank is not None or other.rank is not None:
+        return False
+    known, later = _numbered(one), _numbered(other)
+    return bool(known) and bool(later) and max(known) < min(later)
 
 
-def _columns(payload: _Payload, index: int, source: str, unusable: _Unusable) -> RankRecords:
-    records = [r for r in payload.records if _integer(r.get("forward_ct")) != NULL]
-    unusable.no_number += len(payload.records) - len(records)
-    ints = {key: _int_column(records, key, unusable) for key in RECORD_INTS}
-    floats = {key: _float_column(records, key, unusable) for key in RECORD_FLOATS}
-    # The reduced form of dspark_sps_profiler: `step_time` in seconds is step_cpu_ms.
-    reduced = _float_column(records, "step_time", unusable) * 1000.0
-    floats["step_cpu_ms"] = np.where(np.isnan(floats["step_cpu_ms"]), reduced, floats["step_cpu_ms"])
-    for key in ("num_running_reqs", "batch_size_per_rank"):
-        other = ints.get(key)
-        other = _int_column(records, key, unusable) if other is None else other
-        ints["bs"] = np.where(ints["bs"] == NULL, other, ints["bs"])
-    head = payload.head
-    components = head.get("components")
-    mode = head.get("mode")
-    return RankRecords(
-        source,
-        index,
-        ints,
-        floats,
-        [m if isinstance(m := r.get("mode"), str) else "" for r in records],
-        [_requests(r.get("reqs")) for r in records],
-        mode=mode if isinstance(mode, str) else "",
-        gamma=_integer(head.get("gamma")),
-        verify_width=_integer(head.get("verify_num_draft_tokens")),
-        simulate_acc_len=_number(head.get("simulate_acc_len")),
-        components=tuple(str(c) for c in components) if isinstance(components, list) else (),
-    )
-
-
-def _requests(value: Any) -> list[dict[str, Any]] | None:
-    if not isinstance(value, list):
-        return None
-    return [request if isinstance(request, dict) else {} for request in value]
-
-
-def _int_column(records: list[dict[str, Any]], key: str, unusable: _Unusable) -> np.ndarray[Any, np.dtype[np.int64]]:
-    values = [_integer(record.get(key)) for record in records]
-    bad = sum(v == NULL and record.get(key) not in (None, -1) for v, record in zip(values, records, strict=True))
-    if bad:
-        unusable.values[key] = unusable.values.get(key, 0) + bad
-    return np.array(values, np.int64)
-
-
-def _float_column(
-    records: list[dict[str, Any]], key: str, unusable: _Unusable
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    values = [_number(record.get(key)) for record in records]
-    bad = sum(v is None and record.get(key) is not None for v, record in zip(values, records, strict=True))
-    if bad:
-        unusable.values[key] = unusable.values.get(key, 0) + bad
-    return np.array([math.nan if v is None else v for v in values], np.float64)
-
-
-def _integer(value: Any) -> int:
-    """A counter or size: a whole number from 0 up; else NULL."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST:
-        return value
-    return NULL
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            return None
-        return number if math.isfinite(number) else None
-    return None
+def _extend(rank: _Payload, later: _Payload, out: RecordFile) -> None:
+    known = _numbered(rank)
+    added, differ = [], 0
+    for record in later.records:
+        number = integer(record.get("forward_ct"))
+        if number not in known:
+            added.append(record)
+        elif known[number] != record:
+            differ += 1
+    if differ:
+        out.warnings.append(
+            f"{differ} records have the forward_ct of an earlier one of their rank but other numbers (a restarted server?): "
+            "the earlier ones are kept"
+        )
+    rank.records = sorted(rank.records + added, key=lambda record: integer(record.get("forward_ct")))
+    rank.head = rank.head or later.head
 
 
 def _take_server_facts(document: Any, facts: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ their bytes put one after the other (reference/perfetto.md 1.1, 1.5).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from converter.write import tracks as track_writer
-from converter.write.encode import Names, encode_counters, encode_slices, varint_size
+from converter.write.encode import encode_counters, encode_slices
 from converter.write.lanes import Layout, lay_out
+from converter.write.shapes import Names
+from converter.write.varints import varint_size
 from schemas.annotation_bytes import nested_annotation
 from schemas.timeline import Int32, Int64, Kind, Layer, SliceBatch, StringPool
 
@@ -55,9 +57,9 @@ def merge_layers(base: Layer, extra: list[Layer], root: int) -> Layer:
         shift = len(out.tracks)
         for t in layer.tracks:
             parent = t.parent + shift if t.parent >= 0 else root
-            out.tracks.append(track_writer.Track(**{**t.__dict__, "parent": parent}))
+            out.tracks.append(replace(t, parent=parent))
         for batch in layer.slices:
-            moved = SliceBatch(**{**batch.__dict__, "track": batch.track + np.int32(shift)})
+            moved = replace(batch, track=batch.track + np.int32(shift))
             out.add(moved)
         for counter in layer.counters:
             out.counters.append(type(counter)(counter.track + np.int32(shift), counter.ts, counter.values))
@@ -141,9 +143,7 @@ def _joined(parts: list[Any], dtype: Any) -> Any:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
-def _flows(
-    layer: Layer, layout: Layout, batches: list[SliceBatch], base: int
-) -> tuple[Int64, Int64, Int64] | None:
+def _flows(layer: Layer, layout: Layout, batches: list[SliceBatch], base: int) -> tuple[Int64, Int64, Int64] | None:
     """(slice with flow_ids, slice with terminating_flow_ids, id): the id goes on whichever begin comes first in time,
     then in the file; an arrow written the other way round vanishes without a trace in `stats` (design.md, Flows)."""
     if not layer.flows:
@@ -209,6 +209,5 @@ def _interned_packet(data: InternedData, sequence: int) -> bytes:
 
 
 def _bytes(packet: TracePacket) -> bytes:
-    return Trace(packet=[packet]).SerializeToString()
-
-
+    data: bytes = Trace(packet=[packet]).SerializeToString()
+    return data

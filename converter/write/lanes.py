@@ -13,6 +13,7 @@ import heapq
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from schemas.timeline import Bool, Int32, Int64
 
@@ -35,7 +36,8 @@ class Layout:
 
     @property
     def leaf(self) -> Bool:
-        return self.descendants == 0
+        out: Bool = self.descendants == 0
+        return out
 
 
 def sort_slices(track: Int32, ts: Int64, dur: Int64) -> Int64:
@@ -145,7 +147,7 @@ class _FirstLane:
 
     def ended(self, start: int) -> list[int]:
         """The lanes whose innermost slice ends at or before start."""
-        out = []
+        out: list[int] = []
         while self.heap and self.heap[0][0] <= start:
             k = heapq.heappop(self.heap)[1]
             if not out or out[-1] != k:
@@ -191,3 +193,33 @@ class _FirstLane:
         self.tree[self.size : self.size + len(self.room)] = self.room
         for at in range(self.size - 1, 0, -1):
             self.tree[at] = max(self.tree[2 * at], self.tree[2 * at + 1])
+
+
+WHOLE, OPEN, CLOSE = 0, 1, 2  # a leaf's begin and end together; a begin; an end
+
+
+@dataclass
+class Items:
+    """What stands in the file, in order. what: int8[m] of WHOLE, OPEN, CLOSE; slice: int64[m], global slice index."""
+
+    what: npt.NDArray[np.int8]
+    slice: Int64
+
+
+def file_order(layout: Layout) -> Items:
+    """Depth-first order of begins and ends, vectorised: where a begin stands is its rank, plus the ends before it."""
+    n = len(layout.order)
+    inner = ~layout.leaf
+    before: Int64 = np.cumsum(inner) - inner  # slices with children among those that begin earlier
+    place = np.arange(n) + before - layout.depth  # all of these have ended, except the open ancestors
+    total = n + int(inner.sum())
+    what = np.full(total, CLOSE, np.int8)
+    which = np.empty(total, np.int64)
+    what[place] = np.where(inner, OPEN, WHOLE)
+    which[place] = layout.order
+    parents = np.flatnonzero(inner)
+    follow = parents + 1 + layout.descendants[parents]  # the first slice after the subtree
+    next_place = np.append(place, total)[follow]
+    next_depth = np.append(layout.depth, 0)[follow]
+    which[next_place - 1 - (layout.depth[parents] - next_depth)] = layout.order[parents]
+    return Items(what, which)

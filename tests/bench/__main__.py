@@ -121,7 +121,9 @@ def slope(folder: Path) -> None:
         times.append(run.wall_s)
         print(f"  {rows:>9,} rows: {run.wall_s:6.2f} s, {run.rss_mb:5.0f} MB", flush=True)
     fit = np.polyfit(np.log(sizes), np.log([max(t - base, 0.01) for t in times]), 1)[0]
-    figure("log-log slope of time over rows (start-up taken off)", float(fit), 1.1, f"{sizes[0]:,} to {sizes[-1]:,} rows")
+    figure(
+        "log-log slope of time over rows (start-up taken off)", float(fit), 1.1, f"{sizes[0]:,} to {sizes[-1]:,} rows"
+    )
 
 
 def json_figures(folder: Path, megabytes: int, runs: int) -> None:
@@ -200,7 +202,13 @@ def writer(count: int = 100_000) -> None:
 
     ours()
     a, b = best(ours, 5), best(theirs, 2)
-    figure("the writer against the StreamingTraceProtoBuilder loop", b / a, 15, f"{count / a / 1e6:.2f} M slices/s / {count / b / 1e6:.3f} M slices/s", at_least=True)
+    figure(
+        "the writer against the StreamingTraceProtoBuilder loop",
+        b / a,
+        15,
+        f"{count / a / 1e6:.2f} M slices/s / {count / b / 1e6:.3f} M slices/s",
+        at_least=True,
+    )
 
 
 if __name__ == "__main__":

@@ -96,7 +96,13 @@ def small_trace(ranks: int = 2, steps: bool = True) -> bytes:
                 for name, segment, at, dur in (("Draft", "draft", 500_000, 4_000_000), ("Target Verify", "target_verify", 5_000_000, 10_000_000)):  # fmt: skip
                     b.slice(tracks["Segments"], start + at, dur, name, "npu.segment", **place, segment=segment)
                 b.slice(
-                    tracks["Eager tail"], start + 15_000_000, 1_500_000, "Accept", "npu.tail", **place, part="accept"
+                    tracks["Eager tail"],
+                    start + 15_000_000,
+                    1_500_000,
+                    "Accept",
+                    "npu.tail",
+                    **place,
+                    part="accept",
                 )
                 b.sample(counter, start, 1.0 + i)
             b.slice(tracks["Gaps"], start + step_ns - 500_000, 540_000, "gap 540 us", "npu.gap", prev_task=2 * i)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from converter.engine import open_trace
-from converter.ui_queries import GAPS, step_report
+from converter.ui_queries import longest_gaps, step_report
 from tests.browser.conftest import Open, Opened
 from tests.browser.small_trace import PERIOD_NS, START_NS, STEP_NS, small_trace
 
@@ -113,6 +113,7 @@ def test_a_name_of_the_trace_is_text(open_page: Open, small: Path) -> None:
 @pytest.mark.slow
 def test_the_shipped_sample(open_page: Open, tmp_path: Path) -> None:
     trace = converted([str(SAMPLE)], tmp_path)
+    assert same_report(trace) > 0
     shown = open_page(trace)
     check_loaded(shown, trace)
     names = {name.rsplit(" > ", 1)[-1] for name in shown.workspace()["paths"] if name.startswith("Rank 0 · DSpark > ")}
@@ -128,19 +129,26 @@ def test_a_real_capture(open_page: Open, shared: Path, tmp_path: Path) -> None:
     assert shown.workspace()["pinned"] == ["Gaps"]
 
 
-def test_the_tables_are_those_of_the_package(small: Path) -> None:
-    """The SQL in the link against the package's own, through the engine; no browser."""
-    with open_trace(small) as tp:
-        short = tp.query(step_report())
+def same_report(trace: Path) -> int:
+    """The SQL in the link against the package's own; the number of rows."""
+    with open_trace(trace) as tp:
+        short = tp.rows(step_report())
         long = tp.rows(
             "INCLUDE PERFETTO MODULE npu.report; SELECT rank, forward_ct, bs, step_wall_ms, step_gpu_ms, draft_ms, "
-            "verify_ms, unattributed_ms, tail_ms, exposed_comm_ms, gap_ms, avg_commit_len, effective_tpot_ms, "
-            "tokens_per_s FROM npu_step_report"
+            "verify_ms, unattributed_ms, tail_ms, exposed_comm_ms, pre_replay_gap_ms, gap_ms, avg_commit_len, "
+            "effective_tpot_ms, tokens_per_s FROM npu_step_report"
         )
-        assert short.columns[:2] == ["rank", "forward_ct"]
-        assert len(long) == 8
-        for got, want in zip(short.rows, long, strict=True):
-            assert got[:14] == pytest.approx(want, abs=0.06)
+    for got, want in zip(short, long, strict=True):
+        assert got[:-3] == pytest.approx(want[:-1], abs=0.0006)
+        assert got[-3] == pytest.approx(want[-1], abs=0.06)
+    return len(long)
+
+
+def test_the_tables_are_those_of_the_package(small: Path) -> None:
+    assert same_report(small) == 8
+    with open_trace(small) as tp:
         assert {row[0] for row in tp.rows(step_report([1]))} == {1}
-        gaps = tp.query(GAPS)
+        gaps = tp.query(longest_gaps())
         assert dict(zip(gaps.columns, gaps.rows[0], strict=True))["prev_name"] == "MatMul"
+        assert {row[0] for row in gaps.rows} == {0, 1}
+        assert {row[0] for row in tp.rows(longest_gaps([1]))} == {1}

@@ -40,7 +40,8 @@ SHAPES = {
     "list": json.dumps(RECORDS),
     "list of payloads": json.dumps([PAYLOAD]),
     "lines of records": lines(*RECORDS),
-    "lines of payloads": lines(PAYLOAD),
+    "lines of payloads": lines({**PAYLOAD, "records": RECORDS[:1]}, {**PAYLOAD, "records": RECORDS[1:]}),
+    "list of parts": json.dumps([{**PAYLOAD, "records": RECORDS[:1]}, {**PAYLOAD, "records": RECORDS[1:]}]),
     "a state before and after": lines(
         {**SERVER, "internal_states": [{"dspark_info_record": {"records": RECORDS[:1]}}]}, SERVER
     ),
@@ -83,6 +84,31 @@ def test_ranks_concatenated_in_one_list_are_told_apart_where_forward_ct_starts_o
     both = [{"forward_ct": n, "bs": 1} for n in (3, 4, 6, 3, 5)]
     found = read_records(write(tmp_path, json.dumps({"sampling": {}, "records": both})))
     assert [r.forward_ct.tolist() for r in found.ranks] == [[3, 4, 6], [3, 5]]
+
+
+def test_lines_of_two_ranks(tmp_path: Path) -> None:
+    """Ranks count side by side: records of one forward_ct that differ are of two ranks."""
+    other = {**PAYLOAD, "records": [{**record, "bs": 7} for record in RECORDS]}
+    for text in (lines(PAYLOAD, other), json.dumps([PAYLOAD, other])):
+        found = read_records(write(tmp_path, text))
+        assert [r.ints["bs"].tolist() for r in found.ranks] == [[2, 3], [7, 7]]
+
+
+def test_a_restarted_server_keeps_the_earlier_records_and_says_so(tmp_path: Path) -> None:
+    def reply(bs: int) -> dict[str, Any]:
+        return {"internal_states": [{"dspark_info_record": {"records": [{"forward_ct": 4, "bs": bs}]}}]}
+
+    found = read_records(write(tmp_path, lines(reply(1), reply(2))))
+    assert [r.ints["bs"].tolist() for r in found.ranks] == [[1]]
+    assert "restarted" in found.warnings[0]
+
+
+@pytest.mark.parametrize("number", ["[]", "{}", '"4"', "true", "1e400", "-3", "4.5", "99999999999999999999"])
+def test_odd_counters(tmp_path: Path, number: str) -> None:
+    text = f'[{{"forward_ct": {number}, "bs": 1}}, {{"forward_ct": 5.0, "bs": 2}}]'
+    found = read_records(write(tmp_path, text + "\n" + text))
+    assert [r.forward_ct.tolist() for r in found.ranks if len(r)] == [[5]]
+    assert "without a usable forward_ct" in found.warnings[-1]
 
 
 def test_reduced_form_of_the_sps_profiler_is_in_seconds_and_names_its_ranks(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from converter.write.document import Document, clock_header, encode
-from converter.write.encode import padded_varints, varint, varint_size
+from converter.write.varints import padded_varints, varint, varint_size
 from schemas.timeline import Column, FlowBatch, Kind, Layer, SliceBatch, StringPool, id_column, text_column
 
 EPOCH = 1_767_000_000_000_000_000
@@ -88,7 +88,13 @@ def simple_layer() -> tuple[Layer, int]:
 
 
 argument = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
-row = st.tuples(st.integers(0, 40), st.sampled_from([0, 1, 3, 9]), st.sampled_from(["a", "b", "ü"]), argument, st.sampled_from(["", "x", "y;z"]))
+row = st.tuples(
+    st.integers(0, 40),
+    st.sampled_from([0, 1, 3, 9]),
+    st.sampled_from(["a", "b", "ü"]),
+    argument,
+    st.sampled_from(["", "x", "y;z"]),
+)
 
 
 @given(st.lists(row, min_size=1, max_size=40))
@@ -174,7 +180,9 @@ def test_block_edges_lose_nothing(count: int) -> None:
     odd = np.arange(count) % 3 == 0
     column = Column("n", "int", np.arange(count), odd)
     ts = EPOCH + np.arange(count, dtype=np.int64) * 10
-    layer.add(SliceBatch(np.full(count, stream, np.int32), ts, np.full(count, 10), np.zeros(count, np.int32), 0, [column]))
+    layer.add(
+        SliceBatch(np.full(count, stream, np.int32), ts, np.full(count, 10), np.zeros(count, np.int32), 0, [column])
+    )
     have = decode(layer)
     assert [s["ts"] for s in have] == ts.tolist()
     assert [s["args"].get("n", -1) for s in have] == np.where(odd, np.arange(count), -1).tolist()

@@ -202,7 +202,9 @@ def _is_alive(pid: int) -> bool:
 def test_a_native_engine(data: bytes, tmp_path: Path) -> None:
     program = tmp_path / "trace_processor_shell"
     stand_in = Path(__file__).with_name("native_stand_in.py")
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{Path(__file__).parents[2]}" exec "{sys.executable}" "{stand_in}" "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{Path(__file__).parents[2]}" exec "{sys.executable}" "{stand_in}" "$@"\n'
+    )
     program.chmod(0o755)
     with open_trace(data, engine=str(program)) as tp:
         assert tp.rows("SELECT count(*), sum(dur) FROM slice") == [(1000, 50_000)]

@@ -155,6 +155,7 @@ def test_hosted_leaves_when_the_page_has_the_trace(
         threading.Thread(target=lambda: got.append(ask(target, Origin=HOSTED_ORIGIN))).start()
         return True
 
+    monkeypatch.setattr(open_ui, "has_screen", lambda: True)
     monkeypatch.setattr(open_ui.webbrowser, "open", browser)
     assert open_ui.run(Request(str(trace), ui="hosted")) == 0
     assert got == [(200, trace.read_bytes())]
@@ -170,6 +171,15 @@ def test_hosted_gives_up_with_a_hint(
     monkeypatch.setattr(open_ui, "FETCH_TIMEOUT_S", 0.05)
     with pytest.raises(OutputError, match=r"drag .*run\.pftrace into the page"):
         open_ui.run(Request(str(trace), ui="hosted", browser=False))
+
+
+def test_no_text_browser_in_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert not open_ui.has_screen()
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert open_ui.has_screen()
 
 
 def test_without_an_engine_the_page_opens_all_the_same(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,14 @@ def test_the_slowest_step_is_in_view_with_a_margin() -> None:
     assert view.visible == (1_000_500 - 6_500, 1_130_500 + 6_500)
 
 
+def test_the_device_work_of_the_step_is_in_view_too() -> None:
+    step = Step(0, 1_000_000, 90_000, 7, 100_000, 990_000, 1_190_000)
+    assert opening_view(Contents((0, 2_000_000), {0: frozenset({"Steps"})}, {}, (step,))).visible == (
+        980_000,
+        1_200_000,
+    )
+
+
 def test_a_step_asked_for_is_taken_where_it_is_slowest() -> None:
     assert opening_view(TWO, 7).step == STEPS[3]
     assert opening_view(TWO, 7, [0]).step == STEPS[0]

@@ -1,0 +1,140 @@
+"""`npu-perfetto report`: what a trace says, for people (md, html) and for programs (csv, json)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from converter import report_capture, report_steps
+from converter.engine import open_trace
+from converter.report_facts import facts_view
+from converter.report_md import WIDTH, views_to_md
+from converter.report_tables import JSON_TABLES, NEEDS, TABLES, Tables, load
+from converter.report_view import Limits, View
+from converter.rows import json_value
+from schemas.errors import EngineError, InputError, NpuPerfettoError, UsageError, printable
+
+SECTIONS: dict[str, Callable[[Tables, Limits], View]] = {
+    "ranks": report_capture.ranks_view,
+    "vendor": report_capture.vendor_view,
+    "clocks": report_capture.clocks_view,
+    "gaps": report_capture.gaps_view,
+    "patterns": report_capture.patterns_view,
+    "steps": report_steps.steps_view,
+    "segments": report_steps.segments_view,
+    "tails": report_steps.tails_view,
+    "deepep": report_steps.deepep_view,
+    "replays": report_steps.replays_view,
+}
+
+MD_LIMITS = Limits(gaps=10, patterns=10, steps=40)
+HTML_LIMITS = Limits(gaps=50, patterns=30, steps=500)
+
+
+@dataclass
+class Reports:
+    """The tables of every trace that could be read, and one error per trace that could not."""
+
+    tables: list[Tables] = field(default_factory=list)
+    failures: list[NpuPerfettoError] = field(default_factory=list)
+
+
+def check_traces(traces: Sequence[str]) -> None:
+    """Raises UsageError for a path that does not exist."""
+    for trace in traces:
+        if not os.path.exists(trace):
+            raise UsageError(f"{printable(trace)}: no such file")
+
+
+def limits_of(form: str, top: int | None) -> Limits:
+    """How many rows a format shows; `top` (--top) for all kinds of rows."""
+    if top is not None:
+        return Limits(top, top, top)
+    return HTML_LIMITS if form == "html" else MD_LIMITS
+
+
+def wanted(table: str | None, form: str) -> list[str]:
+    """The tables to read for a report in this format."""
+    if form in ("csv", "json"):
+        return list(JSON_TABLES) if table is None else [table]
+    names = [name for section in ([table] if table else SECTIONS) for name in NEEDS[section]]
+    return [*names, "steps", "step_times", "gap_times", "ranks"] if form == "html" else names
+
+
+def read(
+    traces: Sequence[str],
+    table: str | None,
+    form: str,
+    limits: Limits,
+    engine: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Reports:
+    """Reads the traces in turn, one in memory at a time; the others are still read where one fails."""
+    reports = Reports()
+    few = {"gaps": limits.gaps} if form in ("md", "html") else None
+    for trace in traces:
+        try:
+            if progress:
+                progress(f"{printable(trace)}: loading")
+            with open_trace(trace, engine=engine) as tp:
+                tables = load(tp, trace, wanted(table, form), few)
+            if not tables["facts"].rows:
+                raise InputError(
+                    trace, "holds nothing that npu-perfetto wrote", todo="convert the capture with `npu-perfetto convert`"
+                )
+            reports.tables.append(tables)
+        except InputError as error:
+            reports.failures.append(error)
+        except EngineError as error:
+            reports.failures.append(EngineError(f"{printable(trace)}: {error}"))
+    return reports
+
+
+def views(tables: Tables, table: str | None, limits: Limits) -> list[View]:
+    """The facts, always first, and one section or all."""
+    return [facts_view(tables), *(SECTIONS[name](tables, limits) for name in ([table] if table else SECTIONS))]
+
+
+def to_md(reports: Iterable[Tables], table: str | None, limits: Limits, width: int = WIDTH) -> str:
+    """A part per trace."""
+    return "\n".join(views_to_md(f"Report of {t.trace}", views(t, table, limits), width) for t in reports)
+
+
+def to_csv(reports: Sequence[Tables], table: str) -> str:
+    """One table, exact; with several traces the first column is `trace`. NULL is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for i, tables in enumerate(reports):
+        result = tables[table]
+        if not i:
+            writer.writerow([*(["trace"] if len(reports) > 1 else []), *result.columns])
+        for row in result.rows:
+            writer.writerow([*([tables.trace] if len(reports) > 1 else []), *("" if v is None else v for v in row)])
+    return out.getvalue()
+
+
+def to_json(reports: Sequence[Tables], table: str | None) -> str:
+    """One table as a list of objects, or all of them as an object; integers exact, `trace` where there are several."""
+    if table:
+        return _rows_json([(t, t[table].columns, t[table].rows) for t in reports]) + "\n"
+    parts = {name: [(t, t[name].columns, t[name].rows) for t in reports] for name in JSON_TABLES}
+    parts["steps_summary"] = [(t, *report_steps.steps_summary(t)) for t in reports]
+    body = ",\n".join(f"{json.dumps(name)}: {_rows_json(rows)}" for name, rows in parts.items())
+    return f"{{{body}}}\n"
+
+
+def _rows_json(parts: Sequence[tuple[Tables, Sequence[str], Sequence[tuple[Any, ...]]]]) -> str:
+    lines = []
+    for tables, names, rows in parts:
+        mark = {"trace": tables.trace} if len(parts) > 1 else {}
+        for row in rows:
+            lines.append(json.dumps(mark | {n: json_value(v) for n, v in zip(names, row, strict=True)}))
+    return "[" + ",\n ".join(lines) + "]"
+
+
+assert list(SECTIONS) == list(TABLES) == list(NEEDS)
