@@ -7,12 +7,11 @@ stop the others (exit 1 at the end, with a list).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-
-import orjson
 
 from converter.convert import convert
 from converter.find import check_paths, input_name, output_names
@@ -86,7 +85,7 @@ def run(request: Request) -> int:
             talk.error(text)
         talk.report(summary)
         if request.summary == "-":
-            sys.stdout.buffer.write(orjson.dumps(summary.as_dict(), default=int) + b"\n")
+            sys.stdout.buffer.write(_json_line(summary))
             sys.stdout.buffer.flush()
         if request.verify and not _verified(summary, inputs, options, talk):
             failed.append(target)
@@ -195,7 +194,12 @@ def _write_summary(path: str, done: list[Summary]) -> None:
 
     with whole_file(path) as file:
         for summary in done:
-            file.write(orjson.dumps(summary.as_dict(), default=int) + b"\n")
+            file.write(_json_line(summary))
+
+
+def _json_line(summary: Summary) -> bytes:
+    # The standard library's: it escapes what a file name may hold and UTF-8 can't.
+    return json.dumps(summary.as_dict(), default=int).encode() + b"\n"
 
 
 def _verified(summary: Summary, inputs: list[str], options: Options, talk: _Talk) -> bool:

@@ -52,23 +52,21 @@ def _register() -> None:
         app.command(name)(module.command)
 
 
-def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(143)
+def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)  # unwinds, so that temporary files go
 
 
-def main() -> NoReturn:
-    """Entry point of the console script. Never shows a traceback unless --debug."""
+def run() -> NoReturn:
+    """Runs the command line and leaves. Never shows a traceback unless --debug."""
     for stream in (sys.stdout, sys.stderr):
         # A name in an input may hold what the terminal's encoding can't show: never a reason to stop.
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    signal.signal(signal.SIGTERM, _on_sigterm)
     _register()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _on_signal)
     status = 0
     try:
         status = app(standalone_mode=True)  # typer leaves by SystemExit
-    except KeyboardInterrupt:
-        print("npu-perfetto: interrupted", file=sys.stderr)
-        status = 130
     except BrokenPipeError:
         # The reader of stdout went away (| head): not an error, and the flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -90,7 +88,3 @@ def main() -> NoReturn:
             )
             status = 1
     sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ import gc
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from converter import derive
 from converter.assemble import assemble
@@ -22,7 +23,10 @@ from converter.summary import Summary
 from converter.target import whole_file
 from converter.write.document import clock_header, encode
 from schemas.errors import InputError
-from schemas.timeline import CounterBatch, Kind, Timeline
+from schemas.timeline import Kind, Timeline
+
+if TYPE_CHECKING:
+    from converter.readers.memory_csv import MemoryCounter
 
 Progress = Callable[[str], None]
 
@@ -120,8 +124,9 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
     if capture.memory_csvs:
         from converter.readers import memory_csv
 
-        for track, unit, ts, values in memory_csv.read_memory([Path(p) for p in capture.memory_csvs], timeline.warn):
-            _add_memory(timeline, track, unit, ts, values)
+        counted = timeline.tally.counters
+        for counter in memory_csv.read_memory([Path(p) for p in capture.memory_csvs], timeline.warn, counted):
+            _add_memory(timeline, counter)
     side = read_side_files(capture)
     timeline.facts = side.facts
     timeline.clocks = side.relations
@@ -130,14 +135,11 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
     return Rank(timeline, capture, side)
 
 
-def _add_memory(timeline: Timeline, name: str, unit: str, ts, values) -> None:  # type: ignore[no-untyped-def]
+def _add_memory(timeline: Timeline, counter: MemoryCounter) -> None:
     group = next((i for i, t in enumerate(timeline.tracks) if t.kind is Kind.GROUP and t.name == "Memory"), None)
     if group is None:
         group = timeline.track(
             "Memory", Kind.GROUP, parent=process_track(timeline), description="memory_record.csv, values as written."
         )
-    track = timeline.track(name, Kind.COUNTER, parent=group, unit=unit)
-    import numpy as np
-
-    timeline.counters.append(CounterBatch(np.full(len(ts), track, np.int32), ts, values))
-    timeline.tally.counters.read += len(ts)
+    track = timeline.track(counter.name, Kind.COUNTER, parent=group, unit=counter.unit)
+    timeline.add_samples(track, counter.ts, counter.values)

@@ -59,6 +59,7 @@ def stream_tracks(timeline: Timeline, process: int, device: IntArray, stream: In
     if top < 1 << 22:
         table = np.zeros(top + 1, np.int32)
         table[distinct] = index
-        return table[key]
+        looked_up: Int32 = table[key]
+        return looked_up
     out: Int32 = index[np.searchsorted(distinct, key)]
     return out

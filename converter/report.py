@@ -85,7 +85,9 @@ def read(
                 tables = load(tp, trace, wanted(table, form), few)
             if not tables["facts"].rows:
                 raise InputError(
-                    trace, "holds nothing that npu-perfetto wrote", todo="convert the capture with `npu-perfetto convert`"
+                    trace,
+                    "holds nothing that npu-perfetto wrote",
+                    todo="convert the capture with `npu-perfetto convert`",
                 )
             reports.tables.append(tables)
         except InputError as error:
@@ -96,8 +98,12 @@ def read(
 
 
 def views(tables: Tables, table: str | None, limits: Limits) -> list[View]:
-    """The facts, always first, and one section or all."""
-    return [facts_view(tables), *(SECTIONS[name](tables, limits) for name in ([table] if table else SECTIONS))]
+    """The facts, always first, and one section or all; of all, those without rows are named in one at the end."""
+    sections = [SECTIONS[name](tables, limits) for name in ([table] if table else SECTIONS)]
+    full = [view for view in sections if view.grids or table]
+    empty = [(view.title, " ".join(view.notes)) for view in sections if view not in full]
+    out = [facts_view(tables), *full]
+    return [*out, View("empty", "Not in this trace", "", empty)] if empty else out
 
 
 def to_md(reports: Iterable[Tables], table: str | None, limits: Limits, width: int = WIDTH) -> str:

@@ -10,6 +10,9 @@ from converter.report_facts import Facts, by_rank, reason
 from converter.report_tables import Tables
 from converter.report_view import Grid, Limits, View, columns, ms, name, number, percent, plural, us
 
+#: From this gap share on the arithmetic of "removed entirely" says nothing that anyone could take for a gain.
+ARITHMETIC_BELOW = 0.5
+
 
 def ranks_view(tables: Tables, limits: Limits) -> View:
     """The four kinds of time, side by side."""
@@ -27,11 +30,11 @@ def ranks_view(tables: Tables, limits: Limits) -> View:
         [str(r["rank"]), number(r["kernel_count"]), *(ms(r[k]) for k in lengths), percent(r["gap_ratio"])] for r in rows
     ]
     if not rows:
-        view.notes.append("No recorded task.")
+        view.notes.append("no recorded task.")
         return view
     view.grids.append(Grid(heads, cells))
     largest = max(rows, key=lambda r: r["gap_ratio"] or 0)
-    if 0 < (largest["gap_ratio"] or 0) < 1:
+    if 0 < (largest["gap_ratio"] or 0) < ARITHMETIC_BELOW:
         view.notes.append(
             f"With the gap share of rank {largest['rank']}: {idealisation(largest['gap_ratio'])}. "
             "Nothing here says which part of a gap could be removed."
@@ -100,7 +103,7 @@ def clocks_view(tables: Tables, limits: Limits) -> View:
     if cells:
         view.grids.append(Grid(heads, cells, text=columns(1)))
     else:
-        view.notes.append("No clock is described in this trace.")
+        view.notes.append("no clock is described.")
     return view
 
 
@@ -112,9 +115,9 @@ def gaps_view(tables: Tables, limits: Limits) -> View:
         "gaps",
         "Gaps",
         f"{NOT_RECOVERABLE} The task after a gap bore the wait recorded for it. at: from the window's start; launch: "
-        "when the call of the task after began, from the gap's start (linked by id; - in a replay); host event: the "
-        "one with most time of its own in the gap, and its share of it. Being there at the same time is inferred "
-        "evidence only.",
+        "when the call of the task after began, from the gap's start (linked by id; - in a replay; clocks: after the task "
+        "itself, so far are host and device clock apart); host event: the one with most time of its own in the gap, and "
+        "its share of it. Being there at the same time is inferred evidence only.",
     )
     if not classes:
         view.notes.append(reason(facts, "gaps"))
@@ -131,16 +134,24 @@ def gaps_view(tables: Tables, limits: Limits) -> View:
             name(r["prev_name"]),
             name(r["next_name"]),
             us(r["next_wait_ns"]),
-            us(None if r["launch_ts"] is None else r["launch_ts"] - r["ts"]),
+            _launch(r),
             _cover(r),
         ]
         for r in rows
     ]
-    shown = "The" if len(rows) == count else f"The {len(rows)} longest of"
-    view.grids.append(Grid(heads, cells, f"{shown} {plural(count, 'gap')}", columns(3, 4, 7), columns(3, 4, 7)))
+    shown = plural(count, "gap") if len(rows) == count else f"The {len(rows)} longest of {plural(count, 'gap')}"
+    view.grids.append(Grid(heads, cells, shown, columns(3, 4, 7), columns(3, 4, 7)))
     view.grids.append(_classes(classes))
     view.notes += _group(facts)
     return view
+
+
+def _launch(row: dict[str, Any]) -> str:
+    """When the call began, from the gap's start. A call after the task's own start is not shown as a time."""
+    if row["launch_ts"] is None:
+        return us(None)
+    after = row["launch_ts"] - row["ts"]
+    return "clocks" if after > row["dur"] else us(after)
 
 
 def _cover(row: dict[str, Any]) -> str:

@@ -184,5 +184,5 @@ def reason(facts: dict[int | None, Facts], annotator: str) -> str:
         if rank is not None and (text := values.get(f"skipped.{annotator}") or values.get(f"refused.{annotator}")):
             each[text].append(rank)
     if each:
-        return "Not in this trace: " + "; ".join(f"{text} ({spell_ranks(ranks)})" for text, ranks in each.items()) + "."
-    return "Not in this trace: nothing of the kind was found, or it was converted without this annotator."
+        return "; ".join(f"{text} ({spell_ranks(ranks)})" for text, ranks in each.items()) + "."
+    return "nothing of the kind was found, or the trace was converted without this annotator."

@@ -53,7 +53,7 @@ def views_to_md(title: str, views: Iterable[View], width: int = WIDTH) -> str:
 def view_to_md(view: View, width: int = WIDTH) -> str:
     """One section."""
     parts = [f"## {escape(view.title)}"]
-    if view.reading:
+    if view.reading and view.grids:
         parts.append(_wrapped(view.reading, width))
     if view.items:
         parts.append("\n".join(_item(label, value, width) for label, value in view.items))
@@ -81,13 +81,21 @@ def grid_to_md(grid: Grid, width: int = WIDTH) -> str:
     """An aligned table. Columns of names are cut in the middle where it would be wider than `width`."""
     limits = _limits(grid, width)
     table = [[escape(head) for head in grid.heads]]
-    table += [
-        [escape(cut_middle(printable(cell, 400), limits.get(i, 400))) for i, cell in enumerate(row)] for row in grid.rows
-    ]
+    table += [[_cell(cell, limits.get(i)) for i, cell in enumerate(row)] for row in grid.rows]
     widths = [max(3, *(text_width(row[i]) for row in table)) for i in range(len(grid.heads))]
     rule = ["-" * w if i in grid.text else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
     head, *body = table
     return "\n".join(_line(row, widths, grid) for row in (head, rule, *body))
+
+
+def _cell(text: str, limit: int | None) -> str:
+    """The text escaped, cut so that it takes no more than `limit` columns with its escapes."""
+    out = escape(text)
+    keep = limit or 0
+    while limit is not None and text_width(out) > limit and keep > 1:
+        out = escape(cut_middle(printable(text), keep))
+        keep -= 1
+    return out
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], grid: Grid) -> str:
@@ -100,15 +108,13 @@ def _line(cells: Sequence[str], widths: Sequence[int], grid: Grid) -> str:
 
 def _limits(grid: Grid, width: int) -> dict[int, int]:
     """How wide each column of names may be: the widest gives way first."""
-    full = [
-        max(3, text_width(escape(head)), *(text_width(escape(row[i])) for row in grid.rows), 0)
-        for i, head in enumerate(grid.heads)
-    ]
+    heads = [max(3, text_width(escape(head))) for head in grid.heads]
+    full = [max(heads[i], *(text_width(escape(row[i])) for row in grid.rows), 0) for i in range(len(heads))]
     over = sum(full) + 3 * len(full) + 1 - width
     out = {i: full[i] for i in grid.names}
     while over > 0 and out:
-        widest = max(out, key=lambda i: out[i])
-        if out[widest] <= NARROWEST:
+        widest = max(out, key=lambda i: out[i] - max(heads[i], NARROWEST))
+        if out[widest] <= max(heads[widest], NARROWEST):
             break
         out[widest] -= 1
         over -= 1

@@ -28,7 +28,7 @@ STEP_COLUMNS = (
 )
 
 #: What the summaries are made of; in this order in the json's steps_summary too.
-METRICS = tuple(column for _, column, _ in STEP_COLUMNS) + ("step_gpu_ms", "committed_tokens")
+METRICS = (*(column for _, column, _ in STEP_COLUMNS), "step_gpu_ms", "committed_tokens")
 
 PARTS = ("accept", "tp_sync", "finalize", "out_tokens", "commit", "other")
 Row = dict[str, Any]
@@ -77,7 +77,13 @@ def steps_view(tables: Tables, limits: Limits) -> View:
     ranks = len(grouped(rows, "rank"))
     if ranks > 1:
         heads = ("run", *(head for head, _, _ in STEP_COLUMNS))
-        view.grids.append(Grid(heads, _summary(rows, decimals), f"All {ranks} ranks, {plural(len(rows), 'step of one rank', 'steps of one rank each')}"))
+        view.grids.append(
+            Grid(
+                heads,
+                _summary(rows, decimals),
+                f"All {ranks} ranks, {plural(len(rows), 'step of one rank', 'steps of one rank each')}",
+            )
+        )
     return view
 
 
@@ -121,11 +127,11 @@ def segments_view(tables: Tables, limits: Limits) -> View:
         "segments",
         "Segments",
         "Medians. Three times that are not each other: the sum of kernel durations (all streams, overlap counted "
-        "twice), the stage's elapsed time on the current stream, the wall time of the whole step. residual: recorded "
-        "less placed.",
+        "twice), the stage's elapsed time on the current stream, the wall time of the whole step. others: other "
+        "streams than the main one. resid.: recorded less placed.",
     )
     wall = {k[0]: median(s["step_wall_ms"] for s in v) for k, v in grouped(tables.dicts("steps"), "rank").items()}
-    heads = ("rank", "segment", "steps", "kernel sum ms", "elapsed ms", "step wall ms", "union ms", "other streams ms")
+    heads = ("rank", "segment", "steps", "sum ms", "elapsed ms", "step wall ms", "union ms", "others ms")
     heads = (*heads, "resid. us", "known by")
     cells = [
         [
@@ -183,7 +189,18 @@ def deepep_view(tables: Tables, limits: Limits) -> View:
         "exposed is what is left at the hook.",
     )
     facts = by_rank(tables)
-    heads = ("rank", "op", "model", "count", "total ms", "overlapped ms", "exposed ms", "exposed %", "median us", "max us")
+    heads = (
+        "rank",
+        "op",
+        "model",
+        "count",
+        "total ms",
+        "overlapped ms",
+        "exposed ms",
+        "exposed %",
+        "median us",
+        "max us",
+    )
     cells = []
     for (rank, op, model), rows in sorted(grouped(tables.dicts("deepep"), "rank", "op", "model").items()):
         total = sum((r["dur"] if model == "recv_hook" else r["wait_ns"]) or 0 for r in rows)

@@ -49,8 +49,7 @@ def to_json(columns: Sequence[str], rows: Rows, ascii_only: bool = False) -> str
     """A list of objects, one per line; integers exact. Infinity and NaN, which JSON lacks, become text."""
     names = unique_names(columns)
     lines = (
-        json.dumps({n: json_value(v) for n, v in zip(names, row, strict=True)}, ensure_ascii=ascii_only)
-        for row in rows
+        json.dumps({n: json_value(v) for n, v in zip(names, row, strict=True)}, ensure_ascii=ascii_only) for row in rows
     )
     body = ",\n ".join(lines)
     return f"[{body}]\n"

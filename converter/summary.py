@@ -21,7 +21,9 @@ class Summary:
     refused: list[str] = field(default_factory=list)
     lost: bool = False  # something was dropped or unplaced
     damaged: bool = False  # an input was
-    failed_side_inputs: list[str] = field(default_factory=list)  # --dspark files that failed: exit 1, the trace is there
+    failed_side_inputs: list[str] = field(
+        default_factory=list
+    )  # --dspark files that failed: exit 1, the trace is there
 
     @property
     def strict_failure(self) -> bool:

@@ -51,7 +51,7 @@ app()
 
 
 def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "converter.cli", *args]
+    return [sys.executable, "-m", "converter", *args]
 
 
 def main() -> None:

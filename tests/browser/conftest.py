@@ -116,9 +116,9 @@ def open_page(chromium: Any) -> Iterator[Open]:
             page.on("console", lambda message: _heard(message, out))
             page.on("requestfinished", lambda request: out.reached.append(request.url))
             page.goto(deep_link(server.url(), trace_url, view))
-            page.wait_for_function(LOADED, timeout=60_000)
+            page.wait_for_function(LOADED, timeout=120_000)
             if view.commands:  # the last of them opens the tab
-                page.get_by_text("Query result").wait_for(timeout=60_000)
+                page.get_by_text("Query result").wait_for(timeout=120_000)
             return out
 
         yield opened

@@ -163,7 +163,7 @@ def test_a_trace_that_was_cut(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "converter.cli", "check", *arguments]
+        command = [sys.executable, "-m", "converter", "check", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     good, bad = build().write(tmp_path / "good.pftrace"), build(change_flows).write(tmp_path / "bad.pftrace")

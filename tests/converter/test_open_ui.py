@@ -45,7 +45,7 @@ def plain_view(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:
-    line = [sys.executable, "-c", "from converter.cli import main; main()", "open", *arguments]
+    line = [sys.executable, "-c", "from converter.__main__ import main; main()", "open", *arguments]
     return subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     )

@@ -15,7 +15,7 @@ from tests.trace_builder import TraceBuilder
 
 
 def sql(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "converter.cli", "sql", *arguments]
+    command = [sys.executable, "-m", "converter", "sql", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
 
