@@ -162,10 +162,10 @@ def _layer(
     extra = [_request_bytes(one, with_token_ids, with_request_ids) for one in _requests(steps)]
     layer.add_slices(track, steps.ts, steps.end - steps.ts, names, "npu.step", columns, extra)
     counters: list[tuple[str, str, Any, Any]] = [
-        ("Unattributed step time", "ms", unattributed, ~np.isnan(unattributed)),
-        ("Committed tokens", "", committed, committed != NULL),
-        ("Average commit length", "", average, ~np.isnan(average)),
-        ("Verify tokens", "", tokens, tokens != NULL),
+        ("Unattributed step time", "us", unattributed * 1000, ~np.isnan(unattributed)),
+        ("Committed tokens", "tokens", committed, committed != NULL),
+        ("Average commit length", "tokens", average, ~np.isnan(average)),
+        ("Verify tokens", "tokens", tokens, tokens != NULL),
     ]
     for order, (name, unit, values, valid) in enumerate(counters, 70):
         if valid.any():

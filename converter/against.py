@@ -1,8 +1,7 @@
 """`check --against`: does a trace hold what its input holds? The input is read again and compared by name.
 
-Per rank and slice name: how many slices, the sums of their durations and of their starts, the first start and the
-last end, all exact integers. Two traces that agree in all of these and differ in a slice are possible only where
-several errors of one name cancel out.
+Per rank and slice name: how many slices, the sum of their durations, a checksum over start and length of each, the
+first start and the last end, all exact integers.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ import numpy as np
 from converter.convert import read
 from converter.find import find_captures
 from converter.options import Options
+from schemas.checksum import SQL, slice_checksums
 from schemas.errors import printable
 from schemas.timeline import Timeline
 
 if TYPE_CHECKING:
     from converter.engine import Engine
 
-Row = tuple[int, int, int, int, int]  # count, sum of durations, sum of (start - origin), first start, last end
+Row = tuple[int, int, int, int, int]  # count, sum of durations, checksum of starts and lengths, first start, last end
 
 SLICES = """
 INCLUDE PERFETTO MODULE npu._tracks;
-SELECT t.rank, s.name, count(*) AS n, sum(s.dur) AS dur_sum, sum(s.ts - {origin}) AS start_sum,
-       min(s.ts) AS first, max(s.ts + s.dur) AS last
+SELECT t.rank, s.name, count(*), sum(s.dur), sum({checksum}), min(s.ts), max(s.ts + s.dur)
 FROM slice s JOIN _npu_tracks t USING (track_id)
 WHERE coalesce(s.category, '') = 'npu.task' OR coalesce(s.category, '') NOT GLOB 'npu.*' GROUP BY t.rank, s.name
 """
@@ -44,18 +43,14 @@ def compare(tp: Engine, inputs: Sequence[str]) -> list[str]:
         "INCLUDE PERFETTO MODULE npu.ranks; SELECT rank, coalesce(offset_ns, 0) FROM npu_rank_clocks"
     )}  # fmt: skip
     dropped = _dropped(tp)
+    held = tp.rows(SLICES.format(checksum=SQL))
     problems = []
     for rank, timeline in sorted(wanted.items()):
         if rank not in offsets:
             problems.append(f"rank {rank}: the trace has no such rank")
             continue
-        origin = min((int(b.ts.min()) for b in timeline.slices if len(b)), default=0) + offsets[rank]
-        have = {
-            name: tuple(int(v or 0) for v in rest)
-            for r, name, *rest in tp.rows(SLICES.format(origin=origin))
-            if r == rank
-        }
-        want = _by_name(timeline, origin, offsets[rank])
+        have = {name: tuple(int(v or 0) for v in rest) for r, name, *rest in held if r == rank}
+        want = _by_name(timeline, offsets[rank])
         problems += _differences(rank, have, want, dropped.get(rank, 0))
     for rank in sorted(set(offsets) - set(wanted)):
         problems.append(f"rank {rank}: is in the trace and not in the input")
@@ -71,7 +66,7 @@ def _dropped(tp: Engine) -> dict[int, int]:
     return {int(rank): int(count) for rank, count in rows}
 
 
-def _by_name(timeline: Timeline, origin: int, offset: int) -> dict[str, Row]:
+def _by_name(timeline: Timeline, offset: int) -> dict[str, Row]:
     name = np.concatenate([b.name for b in timeline.slices])
     ts = np.concatenate([b.ts for b in timeline.slices]) + offset
     dur = np.concatenate([np.zeros(len(b), np.int64) if b.instant else b.dur for b in timeline.slices])
@@ -82,7 +77,7 @@ def _by_name(timeline: Timeline, origin: int, offset: int) -> dict[str, Row]:
     columns = (
         count,
         np.add.reduceat(dur, first),
-        np.add.reduceat(ts - origin, first),
+        np.add.reduceat(slice_checksums(ts, dur), first),
         np.minimum.reduceat(ts, first),
         np.maximum.reduceat(ts + dur, first),
     )
@@ -120,7 +115,9 @@ def _differences(rank: int, have: dict[str, Any], want: dict[str, Row], dropped:
         elif a != b:
             what = [
                 k
-                for k, x, y in zip(("durations", "starts", "first start", "last end"), a[1:], b[1:], strict=True)
+                for k, x, y in zip(
+                    ("durations", "starts and lengths", "first start", "last end"), a[1:], b[1:], strict=True
+                )
                 if x != y
             ]
             out.append(f"rank {rank}: {shown}: the sums of {', '.join(what)} differ")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from converter import derive
+from converter.arrange import arrange, tell_processes_apart
 from converter.assemble import assemble
 from converter.capture import Capture
 from converter.device_tracks import process_track
@@ -53,12 +54,14 @@ def write(captures: Sequence[Capture], output: str, options: Options, progress: 
     gc.disable()
     try:
         ranks = [read(capture, options, progress) for capture in sorted(captures, key=lambda c: c.rank)]
+        tell_processes_apart([rank.timeline for rank in ranks])
         documents = derive.documents(ranks, options, summary, progress)
         for rank in ranks:
             summary.add_rank(rank.timeline)
         progress(f"writing {output}")
         with whole_file(output, compress=output.endswith(".gz")) as file:
-            file.write(clock_header(min(d.start for d in documents)))
+            shared = [reading for d in documents for reading in d.shared_readings]
+            file.write(clock_header(min(d.start for d in documents), shared))
             for number, document in enumerate(documents):
                 for block in encode(document, number):
                     file.write(block)
@@ -75,7 +78,8 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
     Raises InputError where nothing in it is usable.
     """
     # The readers bring pyarrow and msgspec: each is imported when there is something to read.
-    timeline = Timeline(capture.rank, capture.input)
+    # In a C locale a name has surrogates for its bytes; in the trace it is the name.
+    timeline = Timeline(capture.rank, os.fsencode(capture.input).decode("utf-8", "replace"))
     timeline.warnings += capture.notes
     process_track(timeline)
     rows = parts = None
@@ -127,6 +131,7 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
         counted = timeline.tally.counters
         for counter in memory_csv.read_memory([Path(p) for p in capture.memory_csvs], timeline.warn, counted):
             _add_memory(timeline, counter)
+    arrange(timeline)
     side = read_side_files(capture)
     timeline.facts = side.facts
     timeline.clocks = side.relations

@@ -177,13 +177,23 @@ def _document(rank: Rank, one_host: bool) -> Document:
             facts.setdefault("skipped", {})[name] = annotation.skipped
         if annotation.refused:
             facts.setdefault("refused", {})[name] = "; ".join(annotation.refused)
-    return Document(merge_layers(timeline, layers, root), root, facts, start, _readings(timeline, one_host))
+    merged = merge_layers(timeline, layers, root)
+    own, shared = _readings(timeline, one_host)
+    return Document(merged, _facts_track(merged, root), facts, start, own, shared)
 
 
-def _readings(timeline: Timeline, one_host: bool) -> list[dict[int, int]]:
-    """Clock snapshots: MONOTONIC where all ranks share one host, else clocks of the rank's own sequence."""
+def _facts_track(layer: Layer, root: int) -> int:
+    """A child of its own: an instant on the root itself would make the UI show the root as a row, not as a heading."""
+    return layer.track(
+        "Facts", parent=root, order=1000, description="Capture facts, run facts and tallies: the table npu_facts."
+    )
+
+
+def _readings(timeline: Timeline, one_host: bool) -> tuple[list[dict[int, int]], list[dict[int, int]]]:
+    """Clock snapshots: (clocks of the rank's own sequence, MONOTONIC where all ranks share one host)."""
     own: dict[str, int] = {}
-    out = []
+    out: list[dict[int, int]] = []
+    shared: list[dict[int, int]] = []
     for relation in timeline.clocks:
         clock = relation["clock"]
         if clock == "monotonic" and one_host:
@@ -192,8 +202,9 @@ def _readings(timeline: Timeline, one_host: bool) -> list[dict[int, int]]:
             clock_id = own.setdefault(clock, FIRST_OWN_CLOCK + len(own))
         period = relation.get("period_ns") or 1
         for value, realtime in relation["readings"]:
-            out.append({REALTIME: realtime + timeline.clock.offset_ns, clock_id: value * period})
-    return out
+            reading = {REALTIME: realtime + timeline.clock.offset_ns, clock_id: value * period}
+            (shared if clock_id == MONOTONIC else out).append(reading)
+    return out, shared
 
 
 def _all_ranks(
@@ -219,7 +230,8 @@ def _all_ranks(
         facts.update(annotation.facts)
         if annotation.refused:
             facts.setdefault("refused", {})[name] = "; ".join(annotation.refused)
-    return Document(merge_layers(run, layers, root), root, facts, min(d.start for d in documents))
+    merged = merge_layers(run, layers, root)
+    return Document(merged, _facts_track(merged, root), facts, min(d.start for d in documents))
 
 
 def first_time(timeline: Timeline) -> int:

@@ -30,7 +30,7 @@ caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th, td { padding: .18rem .6rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; white-space: nowrap; }
 th { background: var(--head); position: sticky; top: 0; }
 td.text, th.text { text-align: left; }
-td.name { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; unicode-bidi: isolate; }
+td.name { white-space: normal; overflow-wrap: anywhere; min-width: 8rem; unicode-bidi: isolate; }
 tr.sum td { background: #fafafa; font-weight: 600; }
 tr:hover td { background: #eff6ff; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: .5rem 0; }

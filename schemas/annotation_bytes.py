@@ -14,7 +14,7 @@ def nested_annotation(key: str, value: Any) -> bytes:
     """The bytes of one debug annotation in a TrackEvent. value: dicts, lists, int, float, bool, str; None is left out."""
     event = TrackEvent()
     annotation = event.debug_annotations.add()
-    annotation.name = key
+    annotation.name = _utf8(key)
     _fill(annotation, value)
     return bytes(event.SerializeToString())
 
@@ -24,7 +24,7 @@ def _fill(annotation: DebugAnnotation, value: Any) -> None:
         for key, item in value.items():
             if item is not None:
                 entry = annotation.dict_entries.add()
-                entry.name = str(key)
+                entry.name = _utf8(str(key))
                 _fill(entry, item)
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         for item in value:
@@ -36,4 +36,9 @@ def _fill(annotation: DebugAnnotation, value: Any) -> None:
     elif isinstance(value, float):
         annotation.double_value = value
     else:
-        annotation.string_value = str(value)
+        annotation.string_value = _utf8(str(value))
+
+
+def _utf8(text: str) -> str:
+    """The text without lone surrogates (a file name in a C locale has them), which UTF-8 can't hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")

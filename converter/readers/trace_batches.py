@@ -81,9 +81,21 @@ def fill_timeline(
     bound = _add_batches(timeline, threads, tables, placement, parts)
     for table in marks:
         _add_host(timeline, threads, table, placement, parts, instant=True)
+    _count_raw(timeline, parts, name)
     counters.finish(timeline, lambda p: group_track(timeline, threads, placement, p), base_ns, floor_ns, name)
     flows.resolve(timeline, bound, base_ns)
     return parts
+
+
+def _count_raw(timeline: Timeline, parts: TraceParts, name: str) -> None:
+    counts: dict[str, int] = {}
+    for batch in (parts.hardware, parts.communication, *parts.planes):
+        for column in batch.columns if batch is not None else ():
+            if column.key.removesuffix("_raw") in keys.KEY_KINDS and column.key.endswith("_raw"):
+                count = len(column.values) if column.valid is None else int(column.valid.sum())
+                counts[column.key] = counts.get(column.key, 0) + count
+    for key, count in counts.items():
+        timeline.warn(f"{name}: {count} {key.removesuffix('_raw')} of another type, kept as {key}")
 
 
 def _base_ns(header: dict[str, Any], timeline: Timeline, name: str) -> int:

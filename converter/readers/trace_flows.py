@@ -139,19 +139,41 @@ def bind(thread: Int32, ts: Int64, slices: Slices) -> Int64:
         return bound
     wanted = np.unique(thread)
     picked = np.flatnonzero(np.isin(slices.thread, wanted))
-    # Longer first where the start is equal, so that the innermost is the last one at or before a point.
-    order = picked[np.lexsort((-slices.dur[picked], slices.ts[picked], slices.thread[picked]))]
-    threads = slices.thread[order]
-    point_order = np.argsort(thread, kind="stable")
+    picked = picked[np.argsort(_narrow(slices.thread[picked]), kind="stable")]
+    threads = slices.thread[picked]
+    point_order = np.argsort(_narrow(thread), kind="stable")
     edges = np.searchsorted(thread[point_order], wanted, "left"), np.searchsorted(thread[point_order], wanted, "right")
     bounds = np.searchsorted(threads, wanted, "left"), np.searchsorted(threads, wanted, "right")
     for first, last, low, high in zip(*(edge.tolist() for edge in (*edges, *bounds)), strict=True):
         if low == high:
             continue
-        points, members = point_order[first:last], order[low:high]
+        points, members = point_order[first:last], _by_start(picked[low:high], slices)
         at = _innermost(slices.ts[members], slices.dur[members], ts[points])
         bound[points] = np.where(at >= 0, slices.number[members[at]], NULL)
     return bound
+
+
+def _narrow(thread: Int32) -> npt.NDArray[Any]:
+    """Numbers of threads in 16 bits where they fit: numpy sorts those by radix."""
+    return thread.astype(np.uint16) if len(thread) and int(thread.max()) < 1 << 16 else thread
+
+
+def _by_start(members: Int64, slices: Slices) -> Int64:
+    """Slices by start, longer first where it is equal, so that the innermost is the last one at or before a point.
+
+    Exports are nearly sorted, and equal starts are few: only those are sorted by length.
+    """
+    ts = slices.ts[members]
+    if (ts[1:] < ts[:-1]).any():
+        order = np.argsort(ts, kind="stable")
+        members, ts = members[order], ts[order]
+    equal = np.flatnonzero(ts[1:] == ts[:-1])
+    if len(equal):
+        tied = np.unique(np.concatenate((equal, equal + 1)))
+        of_tied = members[tied]
+        members = members.copy()
+        members[tied] = of_tied[np.lexsort((of_tied, -slices.dur[of_tied], slices.ts[of_tied]))]
+    return members
 
 
 def _innermost(start: Int64, dur: Int64, point: Int64) -> Int64:

@@ -6,7 +6,7 @@ their bytes put one after the other (reference/perfetto.md 1.1, 1.5).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,15 +36,16 @@ TEXT_BYTES_PER_PACKET = 1 << 20
 
 @dataclass
 class Document:
-    """What one packet sequence holds. facts_track: the root track of the `facts` instant, -1 for none;
+    """What one packet sequence holds. facts_track: the track of the `facts` instant, -1 for none;
     facts: nested values for it; start: where the instant stands; readings: clock snapshots for this sequence,
-    each {clock id: ns}."""
+    each {clock id: ns}; shared_readings: those of clocks that all ranks share."""
 
     layer: Layer
     facts_track: int = -1
     facts: dict[str, Any] = field(default_factory=dict)
     start: int = 0
     readings: list[dict[int, int]] = field(default_factory=list)
+    shared_readings: list[dict[int, int]] = field(default_factory=list)
 
 
 def merge_layers(base: Layer, extra: list[Layer], root: int) -> Layer:
@@ -67,12 +68,20 @@ def merge_layers(base: Layer, extra: list[Layer], root: int) -> Layer:
     return out
 
 
-def clock_header(start: int) -> bytes:
-    """The trace's clock: REALTIME, absolute ns."""
-    packet = TracePacket()
-    packet.clock_snapshot.primary_trace_clock = REALTIME
-    packet.clock_snapshot.clocks.add(clock_id=REALTIME, timestamp=start)
-    return _bytes(packet)
+def clock_header(start: int, readings: Iterable[dict[int, int]] = ()) -> bytes:
+    """The trace's clock: REALTIME, absolute ns. readings: snapshots of clocks that the whole trace shares.
+
+    The engine refuses a snapshot in which a clock goes back, so they stand here once, sorted by time.
+    """
+    out = b""
+    for reading in sorted([{REALTIME: start}, *readings], key=lambda r: (r[REALTIME], len(r))):
+        packet = TracePacket()
+        if not out:
+            packet.clock_snapshot.primary_trace_clock = REALTIME
+        for clock_id, value in sorted(reading.items()):
+            packet.clock_snapshot.clocks.add(clock_id=clock_id, timestamp=value)
+        out += _bytes(packet)
+    return out
 
 
 def encode(document: Document, number: int) -> Iterator[bytes]:
@@ -96,7 +105,6 @@ def encode(document: Document, number: int) -> Iterator[bytes]:
     ts = _joined([b.ts for b in batches], np.int64)
     dur = _joined([np.zeros(len(b), np.int64) if b.instant else b.dur for b in batches], np.int64)
     layout = lay_out(track, ts, dur)
-    del ts
     lane = np.empty(len(track), np.int32)
     lane[layout.order] = layout.lane
 
@@ -104,13 +112,14 @@ def encode(document: Document, number: int) -> Iterator[bytes]:
     for counter in layer.counters:
         sampled += np.bincount(counter.track, minlength=len(layer.tracks))
     keep = {i for i, t in enumerate(layer.tracks) if t.kind is Kind.PROCESS}
-    lanes = track_writer.assign(layer.tracks, track, lane, dur, sampled, number * UUID_SPACE, keep)
+    lanes = track_writer.assign(layer.tracks, track, lane, ts, dur, sampled, number * UUID_SPACE, keep)
     uuid = lanes.of_slices(track, lane)
     flows = _flows(layer, layout, batches, number * FLOW_SPACE)
     if facts_batch is not None:
         held = dict(document.facts)
         held["tallies"] = [
-            {"uuid": u, "slices": n, "duration_ns": total} for u, (n, total) in sorted(lanes.slices.items())
+            {"uuid": u, "slices": n, "duration_ns": total, "checksum": check}
+            for u, (n, total, check) in sorted(lanes.slices.items())
         ] + [{"uuid": u, "samples": n} for u, n in sorted(lanes.samples.items())]
         held["flows"] = 0 if flows is None else len(flows[2])
         facts_batch.extra = [b"".join(nested_annotation(k, v) for k, v in held.items() if v is not None)]

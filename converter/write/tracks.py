@@ -13,7 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 
+from schemas.checksum import slice_checksums
 from schemas.timeline import Int32, Int64, Kind, Track
+
+
+CROSSING = "Slices that cross those of the thread: they overlap without nesting."
 
 
 @dataclass
@@ -24,7 +28,7 @@ class LaneTracks:
     uuid: Int64
     lane_key: Int64
     lane_uuid: Int64
-    slices: dict[int, tuple[int, int]]  # uuid -> (count, duration sum)
+    slices: dict[int, tuple[int, int, int]]  # uuid -> (count, duration sum, checksum)
     samples: dict[int, int]  # uuid -> count
     last: int  # the highest uuid
 
@@ -39,9 +43,16 @@ class LaneTracks:
 
 
 def assign(
-    tracks: Sequence[Track], track: Int32, lane: Int32, dur: Int64, sampled: Int64, base: int, keep: set[int]
+    tracks: Sequence[Track],
+    track: Int32,
+    lane: Int32,
+    ts: Int64,
+    dur: Int64,
+    sampled: Int64,
+    base: int,
+    keep: set[int],
 ) -> LaneTracks:
-    """Numbers the tracks that hold something. track, lane, dur: of all slices; sampled: samples by track index;
+    """Numbers the tracks that hold something. track, lane, ts, dur: of all slices; sampled: samples by track index;
     base: the first uuid is base + 1; keep: tracks that are written even when they are empty."""
     n = len(tracks)
     parent = np.array([t.parent for t in tracks], np.int64)
@@ -66,7 +77,9 @@ def assign(
         # Sums in integers: float weights would round them.
         total = np.zeros(len(count), np.int64)
         np.add.at(total, of_slices - base, dur)
-        made.slices = {int(u) + base: (int(count[u]), int(total[u])) for u in np.flatnonzero(count)}
+        check = np.zeros(len(count), np.int64)
+        np.add.at(check, of_slices - base, slice_checksums(ts, dur))
+        made.slices = {int(u) + base: (int(count[u]), int(total[u]), int(check[u])) for u in np.flatnonzero(count)}
     made.samples = {int(uuid[i]): int(sampled[i]) for i in np.flatnonzero(sampled)}
     return made
 
@@ -88,7 +101,7 @@ def descriptors(tracks: Sequence[Track], lanes: LaneTracks) -> Iterator[TrackDes
         t = tracks[i]
         own = int(lanes.uuid[i])
         if t.kind is Kind.THREAD:
-            yield TrackDescriptor(uuid=uuid, parent_uuid=own, name=t.name)
+            yield TrackDescriptor(uuid=uuid, parent_uuid=own, name=t.name, description=CROSSING)
             continue
         d = _descriptor(t, uuid, _parent_uuid(t, tracks, lanes))
         if siblings.get((t.parent, t.name), 0) > 1:
@@ -114,7 +127,8 @@ def _descriptor(t: Track, uuid: int, parent_uuid: int) -> TrackDescriptor:
             d.process.process_name = t.name
         case Kind.THREAD:
             d.thread.pid, d.thread.tid = t.pid, t.tid
-            d.thread.thread_name = t.name
+            if t.name != f"Thread {t.tid}":  # the UI shows the tid itself
+                d.thread.thread_name = t.name
         case _:
             d.name = t.name
             if parent_uuid:

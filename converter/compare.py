@@ -1,0 +1,253 @@
+"""`npu-perfetto compare`: two traces side by side, metric by metric, with what differs between them above the numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from converter.bootstrap import DRAWS, LEVEL, MIN_STEPS, Float64, Interval, difference_of_medians
+from converter.compare_facts import Difference, differences, label
+from converter.engine import open_trace
+from converter.report_facts import by_rank, perturbation
+from converter.report_md import WIDTH, views_to_md
+from converter.report_tables import Tables, load
+from converter.report_view import Grid, View, columns, number, percent
+from schemas.errors import InputError
+
+#: The metrics of article 000's table, in its order: column of npu_step_report, name, decimals.
+METRICS = (
+    ("draft_ms", "draft ms", 3),
+    ("verify_ms", "verify ms", 3),
+    ("unattributed_ms", "outside ms", 3),
+    ("tail_ms", "tail ms", 3),
+    ("exposed_comm_ms", "exposed comm. ms", 3),
+    ("pre_replay_gap_ms", "pre-replay gap ms", 3),
+    ("gap_ms", "gaps ms", 3),
+    ("step_wall_ms", "step wall ms", 3),
+    ("avg_commit_len", "commit length", 2),
+    ("effective_tpot_ms", "TPOT ms", 3),
+    ("tokens_per_s", "tokens/s", 0),
+)
+
+#: A change below this part of the value is not marked, however sure it is: clocks and rounding are no finer.
+SMALLEST_CHANGE = 0.002
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of one rank (None: the run). Medians; steps: how many have a value. low, high: the bootstrap interval
+    of the difference, None where there are too few steps. changed: the interval is off zero and the change not tiny.
+    """
+
+    rank: int | None
+    metric: str
+    steps_before: int
+    steps_after: int
+    before: float | None
+    after: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    changed: bool | None
+
+
+@dataclass
+class Comparison:
+    """facts: what differs. strict: the traces must not be compared (--strict)."""
+
+    before: Tables
+    after: Tables
+    facts: list[Difference]
+    rows: list[Row]
+    notes: list[str]
+
+    def strict_failure(self, under_test: Sequence[str] = ()) -> bool:
+        """Something that matters differs, apart from the facts that are under test."""
+        return any(d.matters and not _is_under_test(d.key, under_test) for d in self.facts)
+
+
+def _is_under_test(key: str, under_test: Sequence[str]) -> bool:
+    return any(key == name or label(key) == name or key.endswith(f".{name}") for name in under_test)
+
+
+def read(
+    before: str, after: str, engine: str | None = None, progress: Callable[[str], None] | None = None
+) -> Comparison:
+    """Loads both traces, one after the other. Raises InputError, EngineError."""
+    tables = []
+    for trace in (before, after):
+        if progress:
+            progress(f"{trace}: loading")
+        with open_trace(trace, engine=engine) as tp:
+            found = load(tp, trace, ("steps",))
+        if not found["facts"].rows:
+            raise InputError(
+                trace, "holds nothing that npu-perfetto wrote", todo="convert the capture with `npu-perfetto convert`"
+            )
+        tables.append(found)
+    return compare(*tables)
+
+
+def compare(before: Tables, after: Tables) -> Comparison:
+    """The comparison of two traces' step reports."""
+    rows = []
+    steps = [t.dicts("steps") for t in (before, after)]
+    ranks = [sorted({s["rank"] for s in side}) for side in steps]
+    both = [rank for rank in ranks[0] if rank in ranks[1]]
+    groups: list[int | None] = [*both, None] if len(both) > 1 or ranks[0] != ranks[1] else [*both]
+    for rank in groups:
+        for metric, _, _ in METRICS:
+            sides = [_matrix(side, metric, ranks[i] if rank is None else [rank]) for i, side in enumerate(steps)]
+            rows.append(_row(rank, metric, *sides))
+    return Comparison(before, after, differences(before, after), rows, _notes(before, after, steps, ranks))
+
+
+def _matrix(steps: Sequence[dict[str, Any]], metric: str, ranks: Sequence[int]) -> Float64:
+    """float64[steps, ranks]: one row per step number, NaN where a rank has no value."""
+    cells: dict[Any, dict[int, float]] = {}
+    index = dict.fromkeys(ranks, 0)
+    for step in steps:
+        rank = step["rank"]
+        if rank not in index:
+            continue
+        key = ("at", index[rank]) if step["forward_ct"] is None else step["forward_ct"]
+        index[rank] += 1
+        if step[metric] is not None:
+            cells.setdefault(key, {})[rank] = step[metric]
+    return np.array([[row.get(r, np.nan) for r in ranks] for row in cells.values()], np.float64).reshape(-1, len(ranks))
+
+
+def _row(rank: int | None, metric: str, before: Float64, after: Float64) -> Row:
+    medians = [float(np.nanmedian(side)) if side.size else None for side in (before, after)]
+    counts = [int(np.count_nonzero(~np.isnan(side))) for side in (before, after)]
+    low, high = medians
+    if low is None or high is None:
+        return Row(rank, metric, *counts, low, high, None, None, None, None)
+    interval = difference_of_medians(before, after)
+    difference = high - low
+    changed = None if interval is None else _changed(interval, difference, max(abs(low), abs(high)))
+    ends = (None, None) if interval is None else (interval.low, interval.high)
+    return Row(rank, metric, *counts, low, high, difference, *ends, changed)
+
+
+def _changed(interval: Interval, difference: float, size: float) -> bool:
+    return not interval.low <= 0 <= interval.high and abs(difference) > SMALLEST_CHANGE * size
+
+
+def _notes(before: Tables, after: Tables, steps: Sequence[Sequence[Any]], ranks: Sequence[list[int]]) -> list[str]:
+    notes = []
+    for tables, found in zip((before, after), steps, strict=True):
+        if not found:
+            notes.append(f"{tables.trace} has no steps: there is nothing to compare.")
+    missing = sorted(set(ranks[0]) ^ set(ranks[1]))
+    if missing and all(steps):
+        notes.append(f"Only in one of the traces: rank {', '.join(map(str, missing))}.")
+    few = min((sum(s["rank"] == r for s in side) for side, rs in zip(steps, ranks, strict=True) for r in rs), default=0)
+    if all(steps) and few < MIN_STEPS:
+        notes.append(f"Too few steps for an interval: a rank has {few}, at least {MIN_STEPS} are needed.")
+    return notes
+
+
+def to_views(c: Comparison, under_test: Sequence[str] = ()) -> list[View]:
+    """What differs, then a table per rank and one over the run."""
+    return [_facts_view(c, under_test), _table_view(c)]
+
+
+def _facts_view(c: Comparison, under_test: Sequence[str]) -> View:
+    view = View(
+        "facts",
+        "What differs",
+        "Figures of two traces compare only under the same conditions.",
+        items=[("before", c.before.trace), ("after", c.after.trace)],
+    )
+    rows = []
+    for d in c.facts:
+        weight = "under test" if _is_under_test(d.key, under_test) else "yes" if d.matters else "no"
+        rows.append([label(d.key), d.before, d.after, weight])
+    if rows:
+        heads = ("fact", "before", "after", "condition")
+        view.grids.append(Grid(heads, rows, names=columns(1, 2), text=columns(0, 1, 2, 3)))
+    failing = [label(d.key) for d in c.facts if d.matters and not _is_under_test(d.key, under_test)]
+    if failing:
+        view.notes.append(
+            f"Conditions differ ({', '.join(failing)}): the differences below are not of the change alone."
+        )
+    else:
+        view.notes.append(
+            "No other condition that the traces state differs." if rows else "No stated condition differs."
+        )
+    view.notes += [f"{w}: {perturbation(by_rank(t), t.ranks())}" for w, t in (("Before", c.before), ("After", c.after))]
+    return view
+
+
+def _table_view(c: Comparison) -> View:
+    view = View(
+        "metrics",
+        "Medians",
+        f"Medians over the steps. interval: {LEVEL:.0%} bootstrap interval of the difference, {DRAWS:,} draws of whole "
+        "steps, the same every time. Steps follow from each other, so it is rather too narrow; of 20 metrics that did "
+        "not change about one is marked by chance. * : the interval leaves out zero and the change is above "
+        f"{SMALLEST_CHANGE:.1%}. Total communication is not exposed communication; a longer commit is not a lower TPOT.",
+        notes=list(c.notes),
+    )
+    heads = ("metric", "before", "after", "difference", "%", "interval", "", "steps")
+    for rank in dict.fromkeys(row.rank for row in c.rows):
+        rows = [_cells(row) for row in c.rows if row.rank == rank]
+        caption = "The run, all ranks" if rank is None else f"Rank {rank}"
+        view.grids.append(Grid(heads, rows, caption, text=columns(0, 6)))
+    return view
+
+
+def _cells(row: Row) -> list[str]:
+    name, decimals = next((n, d) for m, n, d in METRICS if m == row.metric)
+    if row.difference is None:
+        change = "-"
+    else:
+        change = ("+" if row.difference > 0 else "") + number(row.difference, decimals)
+    share = None if not row.before or row.difference is None else row.difference / row.before
+    percents = "-" if share is None else ("+" if share > 0 else "") + percent(share, 1)
+    interval = "-" if row.low is None else f"{number(row.low, decimals)} to {number(row.high, decimals)}"
+    if row.low is None and row.difference is not None:
+        interval = "too few steps"
+    mark = "*" if row.changed else ""
+    steps = f"{row.steps_before} / {row.steps_after}"
+    return [name, number(row.before, decimals), number(row.after, decimals), change, percents, interval, mark, steps]
+
+
+def to_md(c: Comparison, under_test: Sequence[str] = (), width: int = WIDTH) -> str:
+    """For people."""
+    return views_to_md("Comparison", to_views(c, under_test), width)
+
+
+FIELDS = tuple(Row.__dataclass_fields__)
+
+
+def to_csv(c: Comparison) -> str:
+    """The rows, exact; NULL is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for row in c.rows:
+        values = asdict(row)
+        cells = [{True: "true", False: "false"}.get(v, v) if isinstance(v, bool) else v for v in values.values()]
+        writer.writerow(["" if v is None else v for v in cells])
+    return out.getvalue()
+
+
+def to_json(c: Comparison, under_test: Sequence[str] = ()) -> str:
+    """Facts, rows and notes as one object."""
+    value = {
+        "before": c.before.trace,
+        "after": c.after.trace,
+        "comparable": not c.strict_failure(under_test),
+        "facts": [asdict(d) | {"under_test": _is_under_test(d.key, under_test)} for d in c.facts],
+        "metrics": [asdict(row) for row in c.rows],
+        "notes": c.notes,
+    }
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
