@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from converter.bootstrap import DRAWS, LEVEL, MIN_STEPS, Float64, Interval, difference_of_medians
-from converter.compare_facts import Difference, differences, label
+from converter.compare_facts import Difference, conditions, differences, label
 from converter.engine import open_trace
 from converter.report_facts import by_rank, perturbation
 from converter.report_md import WIDTH, views_to_md
@@ -166,6 +166,8 @@ def _facts_view(c: Comparison, under_test: Sequence[str]) -> View:
         "Figures of two traces compare only under the same conditions.",
         items=[("before", c.before.trace), ("after", c.after.trace)],
     )
+    same = conditions(c.before, c.after)
+    view.items.append(("the same in both", "; ".join(f"{name} {value}" for name, value in same) or "nothing is stated"))
     rows = []
     for d in c.facts:
         weight = "under test" if _is_under_test(d.key, under_test) else "yes" if d.matters else "no"
@@ -182,7 +184,11 @@ def _facts_view(c: Comparison, under_test: Sequence[str]) -> View:
         view.notes.append(
             "No other condition that the traces state differs." if rows else "No stated condition differs."
         )
-    view.notes += [f"{w}: {perturbation(by_rank(t), t.ranks())}" for w, t in (("Before", c.before), ("After", c.after))]
+    perturbed = [perturbation(by_rank(t), t.ranks()) for t in (c.before, c.after)]
+    if perturbed[0] == perturbed[1]:
+        view.notes.append(perturbed[0])
+    else:
+        view.notes += [f"{when}: {text}" for when, text in zip(("Before", "After"), perturbed, strict=True)]
     return view
 
 
@@ -192,11 +198,11 @@ def _table_view(c: Comparison) -> View:
         "Medians",
         f"Medians over the steps. interval: {LEVEL:.0%} bootstrap interval of the difference, {DRAWS:,} draws of whole "
         "steps, the same every time. Steps follow from each other, so it is rather too narrow; of 20 metrics that did "
-        "not change about one is marked by chance. * : the interval leaves out zero and the change is above "
+        "not change about one is marked by chance. changed: the interval leaves out zero and the difference is above "
         f"{SMALLEST_CHANGE:.1%}. Total communication is not exposed communication; a longer commit is not a lower TPOT.",
         notes=list(c.notes),
     )
-    heads = ("metric", "before", "after", "difference", "%", "interval", "", "steps")
+    heads = ("metric", "before", "after", "difference", "%", "interval", "changed", "steps")
     for rank in dict.fromkeys(row.rank for row in c.rows):
         rows = [_cells(row) for row in c.rows if row.rank == rank]
         caption = "The run, all ranks" if rank is None else f"Rank {rank}"
@@ -206,18 +212,18 @@ def _table_view(c: Comparison) -> View:
 
 def _cells(row: Row) -> list[str]:
     name, decimals = next((n, d) for m, n, d in METRICS if m == row.metric)
-    if row.difference is None:
-        change = "-"
-    else:
-        change = ("+" if row.difference > 0 else "") + number(row.difference, decimals)
     share = None if not row.before or row.difference is None else row.difference / row.before
-    percents = "-" if share is None else ("+" if share > 0 else "") + percent(share, 1)
+    change, percents = _signed(number(row.difference, decimals)), _signed(percent(share, 1))
     interval = "-" if row.low is None else f"{number(row.low, decimals)} to {number(row.high, decimals)}"
     if row.low is None and row.difference is not None:
         interval = "too few steps"
-    mark = "*" if row.changed else ""
+    mark = {True: "yes", False: "no", None: "-"}[row.changed]
     steps = f"{row.steps_before} / {row.steps_after}"
     return [name, number(row.before, decimals), number(row.after, decimals), change, percents, interval, mark, steps]
+
+
+def _signed(text: str) -> str:
+    return text if text[0] == "-" or not any(c in "123456789" for c in text) else f"+{text}"
 
 
 def to_md(c: Comparison, under_test: Sequence[str] = (), width: int = WIDTH) -> str:

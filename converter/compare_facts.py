@@ -20,6 +20,10 @@ _INCIDENTAL = re.compile(r"^capture\.(hostname|device_\d+_counter_mhz|syscnt_mhz
 _TOLD = re.compile(r"^(tool\.version$|refused\.)")
 
 
+#: Mean batch sizes that differ by more than this part are another condition.
+BATCH_TOLERANCE = 0.05
+
+
 @dataclass(frozen=True)
 class Difference:
     """before, after: as text. matters: figures of the two traces do not compare while it is there."""
@@ -36,10 +40,20 @@ def differences(before: Tables, after: Tables) -> list[Difference]:
     ours, theirs = _facts(before), _facts(after)
     order = [*(k for k in LABELS if k in ours or k in theirs), *sorted({*ours, *theirs} - set(LABELS))]
     for key in order:
-        matters = bool(_CONDITION.match(key)) and not _INCIDENTAL.match(key)
-        out.append(Difference(key, ours.get(key, "not known"), theirs.get(key, "not known"), matters))
+        out.append(Difference(key, ours.get(key, "not known"), theirs.get(key, "not known"), _matters(key)))
     found = [d for d in out if d.before != d.after]
     return sorted(found, key=lambda d: not d.matters)
+
+
+def conditions(before: Tables, after: Tables) -> list[tuple[str, str]]:
+    """The conditions that both traces state alike: name, value."""
+    ours, theirs = _facts(before), _facts(after)
+    order = [*(k for k in LABELS if k in ours), *sorted(set(ours) - set(LABELS))]
+    return [(label(k), ours[k]) for k in order if _matters(k) and theirs.get(k) == ours[k]]
+
+
+def _matters(key: str) -> bool:
+    return bool(_CONDITION.match(key)) and not _INCIDENTAL.match(key)
 
 
 def label(key: str) -> str:
@@ -71,21 +85,32 @@ def _work(before: Tables, after: Tables) -> list[Difference]:
     """Batch sizes and verify widths of the steps: a step's time depends on them."""
     rows = [t.dicts("steps") for t in (before, after)]
     if not all(rows):
-        return [Difference("steps", *(str(len(r)) for r in rows), not rows[0] == rows[1])]
+        return [Difference("steps", *(str(len(r)) for r in rows), True)]
+    sizes = [_Sizes([s["bs"] for s in r if s["bs"] is not None]) for r in rows]
     return [
-        Difference("batch sizes", *(_shares([s["bs"] for s in r]) for r in rows), True),
+        Difference("batch sizes", *map(str, sizes), not sizes[0].like(sizes[1])),
         Difference("verify width of the steps", *(_spelled({_width(s) for s in r}) for r in rows), True),
         Difference("forward_ct", *(_extent([s["forward_ct"] for s in r]) for r in rows), False),
         Difference("steps of a rank", *(_spelled(_counts(r)) for r in rows), False),
     ]
 
 
-def _shares(values: Sequence[int | None]) -> str:
-    """`1 to 8, mean 3.6`: the same numbers in another order are the same batch sizes."""
-    known = [v for v in values if v is not None]
-    if not known:
-        return "not known"
-    return f"{min(known)} to {max(known)}, mean {sum(known) / len(known):.2f}"
+class _Sizes:
+    """Batch sizes: two runs never have quite the same ones, so their means say whether the work was alike."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.values = values
+        self.mean = sum(values) / len(values) if values else 0.0
+
+    def like(self, other: _Sizes) -> bool:
+        if not self.values or not other.values:
+            return len(self.values) == len(other.values)
+        return abs(self.mean - other.mean) <= BATCH_TOLERANCE * max(self.mean, other.mean)
+
+    def __str__(self) -> str:
+        if not self.values:
+            return "not known"
+        return f"{min(self.values)} to {max(self.values)}, mean {self.mean:.2f}"
 
 
 def _width(step: dict[str, Any]) -> float | None:
