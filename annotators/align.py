@@ -84,8 +84,8 @@ def align(
     if reference_rank is not None and reference_rank not in ranks:
         known = ", ".join(str(rank) for rank in sorted(ranks))
         raise UsageError(f"--reference-rank {reference_rank}: no such rank here; the ranks are {known}")
-    if not timelines:
-        return []
+    if len(timelines) < 2:
+        return [Clock(method="reference") for _ in timelines]
     reference = ranks.index(min(ranks) if reference_rank is None else reference_rank)
     facts = [(host_facts or {}).get(rank, HostFacts()) for rank in ranks]
 
@@ -99,7 +99,7 @@ def align(
         return [clocks.get(position, Clock()) for position in range(len(timelines))]
 
     clocks = clocks_by([find_anchors(timeline, roles) for timeline in timelines])
-    if window is None or len(timelines) == 1:
+    if window is None:
         return clocks
     # The window is on the common clock, the anchors are not yet: the first pass says where it lies on each rank.
     recorded = [(window[0] - clock.offset_ns, window[1] - clock.offset_ns) for clock in clocks]

@@ -33,7 +33,9 @@ def command(
     under_test: Annotated[
         list[str] | None,
         typer.Option(
-            "--under-test", metavar="FACT", help="A fact that is meant to differ: listed, but no reason for 3. Repeatable."
+            "--under-test",
+            metavar="FACT",
+            help="A fact that is meant to differ: listed, but no reason for 3. Repeatable.",
         ),
     ] = None,
     engine: Annotated[

@@ -36,6 +36,7 @@ class _Payload:
     head: dict[str, Any] = field(default_factory=dict)
     rank: int | None = None
     bare: bool = False  # records without a payload around them
+    last: int = NULL  # the highest forward_ct, while a list is read
 
 
 def read_records(path: str | os.PathLike[str]) -> RecordFile:
@@ -160,11 +161,11 @@ def _payloads_of_list(items: list[Any]) -> list[_Payload]:
         rank = integer(item.get("dp_rank"))
         runs = loose.setdefault(rank if rank != NULL else None, [])
         number = integer(item.get("forward_ct"))
-        last = integer(runs[-1].records[-1].get("forward_ct")) if runs else NULL
-        if not runs or (NULL not in (number, last) and number <= last):
+        if not runs or (number != NULL and number <= runs[-1].last):
             runs.append(_Payload([], rank=rank if rank != NULL else None, bare=True))
             out.append(runs[-1])
         runs[-1].records.append(item)
+        runs[-1].last = max(runs[-1].last, number)
     return out
 
 
@@ -173,7 +174,8 @@ def _join_documents(documents: list[list[_Payload]], out: RecordFile) -> list[_P
     records that are there twice, equal, come from the same rank.
     """
     if len(documents) > 1 and all(p.bare for d in documents for p in d):
-        documents = [_payloads_of_list([record for d in documents for p in d for record in p.records])]
+        records = [record for d in documents for p in d for record in p.records]
+        documents = [[run] for run in _payloads_of_list(records)]
     ranks: list[_Payload] = []
     for payloads in documents:
         earlier = list(ranks)
@@ -202,8 +204,10 @@ def _is_same_rank(one: _Payload, other: _Payload) -> bool:
     if _follows(one, other):
         return True
     known, later = _numbered(one), _numbered(other)
-    shared = known.keys() & later.keys()
-    return bool(shared) and all(known[n] == later[n] for n in shared)
+    # A list that grows at one end and loses at the other: from the later one's first number to the earlier one's last
+    # they hold the same records.
+    end_of_known = {n: r for n, r in known.items() if n >= min(later, default=0)}
+    return bool(end_of_known) and end_of_known == {n: r for n, r in later.items() if n <= max(known)}
 
 
 def _follows(one: _Payload, other: _Payload) -> bool:

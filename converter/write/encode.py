@@ -16,11 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from converter.write import templates
-from converter.write.lanes import CLOSE, OPEN, Layout, file_order
+from converter.write.lanes import CLOSE, OPEN, Items, Layout, file_order
 from converter.write.shapes import NEGATIVE_BYTES, Names, Shapes
 from converter.write.templates import COUNTER, TIMESTAMP_BYTES, Builder, Rows, Template, varints, words
 from converter.write.varints import padded_varints, varint_size
-from schemas.timeline import CounterBatch, Int64, SliceBatch
+from schemas.timeline import Bool, CounterBatch, Int64, SliceBatch
 
 BLOCK = 32768  # rows per block: large enough that two threads rarely wait for the interpreter
 
@@ -90,10 +90,13 @@ def encode_slices(
 
     items = file_order(layout)
 
+    tied = _tied(items, batches, uuid, flows)
+
     def block(at: int) -> bytes:
-        slices = items.slice[at : at + BLOCK]
-        keys = shape_of[slices] * np.int64(3) + items.what[at : at + BLOCK]
-        return _block(keys, row_of[slices], template)
+        part = slice(at, at + BLOCK)
+        slices = items.slice[part]
+        keys = shape_of[slices] * np.int64(3) + items.what[part]
+        return _block(keys, row_of[slices], tied[part], template)
 
     yield from _in_order(block, range(0, len(items.what), BLOCK))
 
@@ -113,7 +116,42 @@ def _in_order(block: Callable[[int], bytes], starts: range) -> Iterator[bytes]:
             yield ahead.popleft().result()
 
 
-def _block(keys: Int64, rows: Int64, template: Callable[[int], Template]) -> bytes:
+def _tied(items: Items, batches: list[SliceBatch], uuid: Int64, flows: tuple[Int64, Int64, Int64] | None) -> Bool:
+    """bool[items]: where the place in the file matters, because another event of the track has the same timestamp, or
+    because an arrow joins two slices that begin together. Everything else may stand anywhere: the engine sorts it."""
+    ts = np.concatenate([b.ts for b in batches]) if batches else np.empty(0, np.int64)
+    end = ts + np.concatenate([b.dur for b in batches]) if batches else ts
+    first = np.where(items.what == CLOSE, end[items.slice], ts[items.slice])
+    last = np.where(items.what == OPEN, ts[items.slice], end[items.slice])
+    track = uuid[items.slice]
+    touch = (last[:-1] == first[1:]) & (track[:-1] == track[1:])
+    tied = np.zeros(len(items.what), np.bool_)
+    tied[1:] |= touch
+    tied[:-1] |= touch
+    if flows is not None:
+        together = ts[flows[0]] == ts[flows[1]]
+        begins = np.zeros(len(ts), np.bool_)
+        begins[flows[0][together]] = True
+        begins[flows[1][together]] = True
+        tied |= begins[items.slice]
+    return tied
+
+
+def _block(keys: Int64, rows: Int64, tied: Bool, template: Callable[[int], Template]) -> bytes:
+    """Rows that may stand anywhere by shape, so that each shape is one matrix; then the tied ones in their order."""
+    free = np.flatnonzero(~tied)
+    free = free[np.argsort(keys[free], kind="stable")]
+    parts = []
+    shapes, first = np.unique(keys[free], return_index=True)
+    bounds = np.append(first, len(free)).tolist()
+    for key, a, b in zip(shapes.tolist(), bounds, bounds[1:], strict=False):
+        parts.append(template(key).matrix(rows[free[a:b]]).tobytes())
+    if len(free) < len(keys):
+        parts.append(_in_place(keys[tied], rows[tied], template))
+    return b"".join(parts)
+
+
+def _in_place(keys: Int64, rows: Int64, template: Callable[[int], Template]) -> bytes:
     low, high = int(keys.min()), int(keys.max())
     if low == high:
         return template(low).matrix(rows).tobytes()

@@ -96,6 +96,10 @@ def _clusters(s: Int64, e: Int64) -> list[tuple[int, int]]:
 def _nest(s: Int64, e: Int64, first: int, last: int, lane: Int32, depth: Int32, inside: Int64) -> None:
     """Places one cluster. All lanes are empty at its start, so lanes and counts are its own."""
     starts, ends = s[first:last].tolist(), e[first:last].tolist()
+    whole = _nest_in_one(starts, ends)
+    if whole is not None:
+        depth[first:last], inside[first:last] = whole
+        return
     stacks: list[list[tuple[int, int, int]]] = []  # per lane: (end, index, slices on the lane when it was pushed)
     counts: list[int] = []
     lanes, depths, insides = [0] * len(starts), [0] * len(starts), [0] * len(starts)
@@ -121,6 +125,23 @@ def _nest(s: Int64, e: Int64, first: int, last: int, lane: Int32, depth: Int32, 
         for _, j, pushed in stack:
             insides[j] = count - pushed - 1
     lane[first:last], depth[first:last], inside[first:last] = lanes, depths, insides
+
+
+def _nest_in_one(starts: list[int], ends: list[int]) -> tuple[list[int], list[int]] | None:
+    """(depths, slices inside each) of a cluster that nests on one lane, as host threads do; None where it does not."""
+    n = len(starts)
+    depths, insides, stack = [0] * n, [0] * n, []
+    for i, start in enumerate(starts):
+        while stack and ends[stack[-1]] <= start:
+            j = stack.pop()
+            insides[j] = i - j - 1
+        if stack and (ends[stack[-1]] < ends[i] or len(stack) == MAX_DEPTH):
+            return None
+        depths[i] = len(stack)
+        stack.append(i)
+    for j in stack:
+        insides[j] = n - j - 1
+    return depths, insides
 
 
 _INFINITE = 1 << 63

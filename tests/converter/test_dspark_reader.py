@@ -111,6 +111,15 @@ def test_odd_counters(tmp_path: Path, number: str) -> None:
     assert "without a usable forward_ct" in found.warnings[-1]
 
 
+def test_lines_of_records_saved_twice_are_one_rank_and_of_two_ranks_are_two(tmp_path: Path) -> None:
+    def numbers(*runs: tuple[int, ...]) -> list[list[int]]:
+        text = lines(*({"forward_ct": n, "bs": 1} for run in runs for n in run))
+        return [r.forward_ct.tolist() for r in read_records(write(tmp_path, text)).ranks]
+
+    assert numbers((1, 2, 3), (2, 3, 4, 5)) == [[1, 2, 3, 4, 5]]
+    assert numbers((3, 4, 6), (3, 5)) == [[3, 4, 6], [3, 5]]
+
+
 def test_reduced_form_of_the_sps_profiler_is_in_seconds_and_names_its_ranks(tmp_path: Path) -> None:
     rows = [
         {
