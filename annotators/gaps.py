@@ -256,9 +256,9 @@ def _known_columns(strings: StringPool, host: HostSlices, cover: Int64, ratio: A
 
 def _counters(layer: Layer, tasks: Tasks, busy: intervals.Spans, window: tuple[int, int], steps: Steps | None) -> None:
     fields = {"role": Role.DERIVED}
-    streams = layer.track("Busy streams", Kind.COUNTER, order=70, unit="streams", description=BUSY_STREAMS, **fields)
+    streams = layer.track("Busy streams", Kind.COUNTER, order=80, unit="streams", description=BUSY_STREAMS, **fields)
     layer.add_samples(streams, *busy_streams(tasks, window))
-    share = layer.track("Gap share", Kind.COUNTER, order=71, unit="%", description=GAP_SHARE, **fields)
+    share = layer.track("Gap share", Kind.COUNTER, order=81, unit="%", description=GAP_SHARE, **fields)
     layer.add_samples(share, *gap_share(busy, window))
     if steps is not None and len(steps.ts):
         begin, end = intervals.clipped(steps.ts, steps.end, window)
@@ -266,6 +266,6 @@ def _counters(layer: Layer, tasks: Tasks, busy: intervals.Spans, window: tuple[i
         begin, dur = begin[some], (end - begin)[some]
         percent = _gap_percent(busy, begin, dur)
         per_step = layer.track(
-            "Gap share per step", Kind.COUNTER, order=72, unit="%", description=GAP_SHARE_STEP, **fields
+            "Gap share per step", Kind.COUNTER, order=82, unit="%", description=GAP_SHARE_STEP, **fields
         )
         layer.add_samples(per_step, begin, percent)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.dspark_tables import Links, Replays
-from schemas.timeline import NULL, Bool, Host, HostSlices, Int64, IntArray, Role, Timeline, Track
+from schemas.timeline import NULL, Bool, Host, Int64, IntArray, Role, Timeline, Track
 
 SUBMISSION_FLOWS = ("HostToDevice", "ac2g")  # Ascend; CUDA (kineto)
 OP_FLOWS = ("async_npu",)
@@ -19,10 +19,10 @@ QUEUE_FLOWS = ("async_task_queue",)
 def link(timeline: Timeline, replays: Replays) -> Links:
     """The source of every recorded task, as columns; NULL where nothing in the capture ties the task to the host."""
     tasks, host = timeline.tasks, timeline.host
-    by_slice = np.argsort(host.slice, kind="stable")
+    row_of = _rows_by_slice(timeline)
     launch = submissions(timeline, tasks.slice, tasks.connection_id)
     launch[tasks.model_id != NULL] = NULL  # the connection id dates from the capture
-    op = _host_rows(host, by_slice, _flow_starts(timeline, OP_FLOWS, tasks.slice))
+    op = _looked_up(row_of, _flow_starts(timeline, OP_FLOWS, tasks.slice))
     op[tasks.model_id != NULL] = NULL
     enqueue = _enqueue_of(timeline, launch)
     source = np.where(enqueue != NULL, enqueue, np.where(op != NULL, op, launch))
@@ -69,7 +69,7 @@ def linked_to(links: Links, start: Int64, end: Int64, track: Int64) -> Int64:
 def submissions(timeline: Timeline, slices: Int64, connection_id: Int64) -> Int64:
     """int64[n]: the row in `host` of each device slice's submission event, NULL where there is none."""
     host = timeline.host
-    out = _host_rows(host, np.argsort(host.slice, kind="stable"), _flow_starts(timeline, SUBMISSION_FLOWS, slices))
+    out = _looked_up(_rows_by_slice(timeline), _flow_starts(timeline, SUBMISSION_FLOWS, slices))
     calls = np.flatnonzero((host.source == Host.CANN) & (host.connection_id != NULL))
     calls = calls[np.argsort(host.connection_id[calls], kind="stable")]
     ids = host.connection_id[calls]
@@ -88,23 +88,24 @@ def _flow_starts(timeline: Timeline, categories: tuple[str, ...], slices: Int64)
     """int64[n]: the slice at the start of the flow into each slice, NULL where there is none."""
     ids = [timeline.strings.find(category) for category in categories]
     flows = [f for f in timeline.flows if f.category in ids]
-    out = _nulls(len(slices))
-    if not flows or not len(slices):
-        return out
-    starts, ends = np.concatenate([f.out for f in flows]), np.concatenate([f.into for f in flows])
-    order = np.argsort(ends, kind="stable")
-    starts, ends = starts[order], ends[order]
-    at = np.minimum(np.searchsorted(ends, slices), len(ends) - 1)
-    return np.where(ends[at] == slices, starts[at], out)
+    start_of = _nulls(timeline.slice_count)
+    for flow in reversed(flows):
+        start_of[flow.into[::-1]] = flow.out[::-1]  # where several end at one slice, the first counts
+    return _looked_up(start_of, slices)
 
 
-def _host_rows(host: HostSlices, by_slice: Int64, slices: Int64) -> Int64:
-    """int64[n]: rows in `host` by global slice number."""
-    if not len(host):
-        return _nulls(len(slices))
-    numbers = host.slice[by_slice]
-    at = np.minimum(np.searchsorted(numbers, slices), len(numbers) - 1)
-    return np.where((numbers[at] == slices) & (slices != NULL), by_slice[at], NULL)
+def _rows_by_slice(timeline: Timeline) -> Int64:
+    """int64[slices]: the row in `host` of each slice, NULL for those that are none."""
+    out = _nulls(timeline.slice_count)
+    out[timeline.host.slice] = np.arange(len(timeline.host))
+    return out
+
+
+def _looked_up(table: Int64, keys: Int64) -> Int64:
+    """int64[n]: table[key], NULL where the key is NULL."""
+    if not len(table):
+        return _nulls(len(keys))
+    return np.where(keys != NULL, table[keys], NULL)
 
 
 def _enqueue_of(timeline: Timeline, launch: Int64) -> Int64:
@@ -151,7 +152,7 @@ def _enqueue_by_dequeue(timeline: Timeline, dequeues: Int64) -> Int64:
     host = timeline.host
     enqueues = np.flatnonzero((host.source == Host.ENQUEUE) & (host.correlation_id != NULL))
     flows = _flow_starts(timeline, QUEUE_FLOWS, host.slice[dequeues])
-    out = _host_rows(host, np.argsort(host.slice, kind="stable"), flows)
+    out = _looked_up(_rows_by_slice(timeline), flows)
     if len(enqueues):
         enqueues = enqueues[np.argsort(host.correlation_id[enqueues], kind="stable")]
         ids = host.correlation_id[enqueues]

@@ -58,8 +58,11 @@ def find_spans(timeline: Timeline) -> Spans:
     """All spans of a rank, sorted by start, longer first. A range that the exporter wrote twice counts once."""
     host, strings = timeline.host, timeline.strings
     used = (host.source == Host.FRAMEWORK) | (host.source == Host.OTHER)
-    read = {int(i): r for i in np.unique(host.name[used]) if (r := read_name(strings[int(i)])) is not None}
-    rows = np.flatnonzero(used & np.isin(host.name, np.fromiter(read, np.int64, len(read))))
+    counts = np.bincount(host.name[used], minlength=len(strings))
+    read = {i: r for i in np.flatnonzero(counts).tolist() if (r := read_name(strings[i])) is not None}
+    wanted = np.zeros(len(strings), np.bool_)
+    wanted[list(read)] = True
+    rows = np.flatnonzero(used & wanted[host.name])
     order = np.lexsort((rows, -host.dur[rows], host.ts[rows]))
     rows = rows[order]
     parts = np.array([read[int(i)] for i in host.name[rows]], np.int64).reshape(-1, 4)

@@ -32,7 +32,11 @@ def annotate(timeline: Timeline, steps: Steps, segments: Segments, links: Links,
             f"{folded} of {len(steps)} steps have no eager tail: nothing after the verify accepts or commits, that is part "
             "of the verify graph (folded, as on CUDA)"
         )
-    out.layer = _layer(timeline, steps, tails)
+        out.facts["eager_tail"] = {"folded_steps": folded}
+    if len(tails):
+        out.layer = _layer(timeline, steps, tails)
+    else:
+        out.skipped = "no step has an eager tail" + (": folded into the verify graph" if folded else "")
     return out
 
 

@@ -145,6 +145,8 @@ def _count(summary: Summary, name: str, annotation: Annotation, who: str) -> Non
         entry["skipped"] = annotation.skipped
     elif annotation.skipped is None:
         entry["skipped"] = None
+    if "dspark" in annotation.facts:
+        entry.setdefault("matching", {})[who] = annotation.facts["dspark"]
     summary.warnings += annotation.warnings
     for reason in annotation.refused:
         summary.refused.append(f"{who}: {reason}")

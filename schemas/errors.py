@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 def printable(text: object, limit: int = 200) -> str:
@@ -15,6 +16,17 @@ class NpuPerfettoError(Exception):
     """Base of every error that the project raises on purpose. `exit_status` is what the command leaves with."""
 
     exit_status = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is: from a worker's process it comes with its text and its attributes, whatever its constructor takes.
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[NpuPerfettoError], args: tuple[Any, ...], state: dict[str, Any]) -> NpuPerfettoError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class InputError(NpuPerfettoError):
@@ -37,6 +49,10 @@ class UsageError(NpuPerfettoError):
 
 class OutputError(NpuPerfettoError):
     """The target can't be written (exit 1)."""
+
+
+class WorkerError(NpuPerfettoError):
+    """A worker process died (exit 1)."""
 
 
 class EngineError(NpuPerfettoError):

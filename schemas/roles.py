@@ -59,11 +59,11 @@ class Roles:
 
     def mask(self, role: str, names: Int32, strings: StringPool) -> Bool:
         """bool[n]: which rows of a text column have the role."""
-        if not len(names):
-            return np.zeros(0, np.bool_)
-        ids, inverse = np.unique(names, return_inverse=True)
-        fits = np.array([self.fits(role, strings[int(i)]) for i in ids], np.bool_)
-        return np.asarray(fits[inverse.reshape(-1)], np.bool_)
+        counts = np.bincount(names, minlength=1)
+        fits = np.zeros(len(counts), np.bool_)
+        for text_id in np.flatnonzero(counts).tolist():
+            fits[text_id] = self.fits(role, strings[text_id])
+        return np.asarray(fits[names], np.bool_)
 
     def of_tasks(self, role: str, tasks: Tasks, strings: StringPool) -> Bool:
         """bool[n]: tasks whose name or op type has the role."""

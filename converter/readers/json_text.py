@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
+from converter.readers import arrow_arrays
 from converter.readers.exact_time import Status, decimal_to_int64, read_ns
 from schemas.timeline import Int64
 
@@ -81,7 +82,9 @@ def raw_texts(raws: Sequence[Raw]) -> pa.Array:
 
 def _texts(joined: bytes, raws: Sequence[Raw]) -> pa.Array:
     found = _plain_texts(joined, len(raws))
-    return pa.array([_text(bytes(raw)) for raw in raws], pa.string()) if found is None else found
+    if found is not None:
+        return found
+    return pc.cast(arrow_arrays.strings([_text(bytes(raw)) for raw in raws]), pa.string())
 
 
 def _plain_texts(joined: bytes, n: int) -> pa.Array | None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Raw
 
+from converter.readers import arrow_arrays
 from converter.readers.json_text import raw_ids
 from schemas.tally import Tally
 from schemas.timeline import NULL, FlowBatch, Int32, Int64, Timeline
@@ -53,7 +54,7 @@ class FlowPoints:
         if not valid.all():
             bad = np.flatnonzero(~valid).tolist()
             thread, ts, category = thread[valid], ts[valid], category[valid]
-            texts = texts.filter(pa.array(valid))
+            texts = texts.filter(arrow_arrays.mask(valid))
         self.kind.append(np.full(len(ts), kind, np.int8))
         self.thread.append(thread)
         self.ts.append(ts)
@@ -68,7 +69,7 @@ class FlowPoints:
         kind, thread, category = np.concatenate(self.kind), np.concatenate(self.thread), np.concatenate(self.category)
         ts = np.concatenate(self.ts) + base_ns
         ids = pa.chunked_array(self.id).combine_chunks().dictionary_encode()
-        code = np.asarray(ids.indices).astype(np.int64)
+        code = arrow_arrays.values(ids.indices, np.int32).astype(np.int64)
         code += category.astype(np.int64) * max(len(ids.dictionary), 1)
         self.id.clear()
         out, into, lonely_starts, lonely_finishes = _pairs(kind, code, ts)

@@ -160,7 +160,7 @@ def test_the_records_numbers_are_arguments_of_the_step() -> None:
         for c in out.layer.counters
     }
     assert counters == {
-        "Unattributed step time": [(ns(0), 1.5)],
+        "Unattributed step time": [(ns(0), 1500.0)],
         "Committed tokens": [(ns(0), 7)],
         "Average commit length": [(ns(0), 3.5)],
         "Verify tokens": [(ns(0), 16)],

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import typer
+from typer.testing import CliRunner
+
+from schemas.errors import NpuPerfettoError
 from tests.trace_builder import TraceBuilder
 
 BASE = 1_792_454_400_000_000_000
@@ -17,6 +23,19 @@ CAPTURE: dict[str, Any] = {
     "cann_version": "8.3.RC1",
     "not_recorded": "Python stacks",
 }
+
+
+def invoke(command: Callable[..., None], *arguments: str) -> SimpleNamespace:
+    """A command as main() runs it, in this process: returncode, stdout, stderr."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(command)
+    done = CliRunner().invoke(app, arguments)
+    status, stderr = done.exit_code, done.stderr
+    if isinstance(done.exception, NpuPerfettoError):
+        status, stderr = done.exception.exit_status, stderr + str(done.exception)
+    elif done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return SimpleNamespace(returncode=status, stdout=done.stdout, stderr=stderr)
 
 
 def report_trace(
@@ -124,6 +143,7 @@ def _step(
         part="accept",
         kernel_count=2,
         busy_ns=9,
+        tail_ns=tail_us * 1000,
     )
     t.slice(
         tracks["DeepEP"], at + 400_000, 30_000, "dispatch", "npu.deepep", **count, op="dispatch", model="in_kernel_wait",

@@ -7,28 +7,27 @@ import io
 import json
 import re
 import statistics
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from annotators.times import IDEALISATION, NOT_RECOVERABLE
 from converter import report
+from converter.commands.report import command
 from converter.report_md import cut_middle, escape, grid_to_md
 from converter.report_tables import TABLES, Tables
 from converter.report_view import Grid, columns, number, spread
 from converter.rows import text_width
-from tests.converter.report_trace import BASE, HOSTILE, report_trace
+from tests.converter.report_trace import BASE, HOSTILE, invoke, report_trace
 
 STEPS = 10
 FORBIDDEN = re.compile(r"\b(idle time|idle|wasted?|recoverable|caused|the cause|culprit)\b", re.IGNORECASE)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "converter", "report", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def run(*arguments: str) -> SimpleNamespace:
+    return invoke(command, *arguments)
 
 
 @pytest.fixture(scope="module")

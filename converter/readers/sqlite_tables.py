@@ -1,0 +1,240 @@
+"""An SQLite export, opened without leaving anything beside it, and its tables as columns.
+
+Format: SQLite 3, the profiler's tables (`ascend_pytorch_profiler_{rank}.db`, `ascend_mindspore_profiler_{rank}.db`,
+`msprof_*.db`, `analysis.db`). Schemas differ by version, so tables and columns are found by name and may be absent.
+Rows are read in large pieces into numpy arrays. Numbers may be INTEGER, REAL or TEXT (PYTORCH_API writes its times as
+TEXT): each is made an int64 by SQLite itself, so that no nanosecond is lost.
+
+A database with a non-empty `-wal` is copied with it to a temporary folder and read there; any other is opened
+read-only as immutable, so that no lock, journal or shared memory file appears. Only ordinary tables are read: views,
+virtual tables and triggers of the input are never run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.errors import InputError
+from schemas.timeline import Int64
+
+PIECE_ROWS = 1 << 16
+#: What a cell that is no number becomes where a number is needed (a time). No time of a profile is this.
+NOT_A_NUMBER = -(2**63)
+_TODO = "copy the file again, or export the profile again"
+
+
+@contextmanager
+def open_database(path: str, max_input_bytes: int) -> Iterator[Database]:
+    """Opens an export for reading. Raises InputError where it is no database, cut short, encrypted or too large."""
+    wal = path + "-wal"
+    try:
+        size = os.path.getsize(path)
+        wal_size = os.path.getsize(wal) if os.path.exists(wal) else 0
+    except OSError as error:
+        raise InputError(path, f"can't be read ({error.strerror})") from error
+    if size + wal_size > max_input_bytes:
+        raise InputError(path, f"is larger than {max_input_bytes:,} bytes", todo="raise --max-input-bytes")
+    with tempfile.TemporaryDirectory(prefix="npu-perfetto-") if wal_size else _nothing() as folder:
+        options = "?mode=ro&immutable=1"
+        opened = Path(path).absolute()
+        if folder is not None:
+            opened = Path(folder) / "copy.db"
+            try:
+                shutil.copyfile(path, opened)
+                shutil.copyfile(wal, f"{opened}-wal")
+            except OSError as error:
+                raise InputError(path, f"can't be copied with its -wal ({error.strerror})") from error
+            options = "?mode=rw"
+        try:
+            connection = sqlite3.connect(opened.as_uri() + options, uri=True)
+        except sqlite3.Error as error:
+            raise InputError(path, f"can't be opened as SQLite database ({error})", todo=_TODO) from error
+        try:
+            yield Database(path, connection)
+        finally:
+            connection.close()
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield None
+
+
+class Database:
+    """The tables of one export. path: as the user named it. Raises InputError where the schema can't be read."""
+
+    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        self._tables: dict[str, tuple[str, frozenset[str]]] = {}
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            found = connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+            ).fetchall()
+            for (name,) in found:
+                quoted = '"' + name.replace('"', '""') + '"'
+                columns = {row[1].lower() for row in connection.execute(f"PRAGMA table_info({quoted})")}
+                self._tables[name.upper()] = (quoted, frozenset(columns))
+        except sqlite3.Error as error:
+            raise InputError(path, f"can't be read as SQLite database ({error})", todo=_TODO) from error
+
+    @property
+    def tables(self) -> list[str]:
+        """Names in upper case, sorted."""
+        return sorted(self._tables)
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether the table is there, with all these columns."""
+        _, present = self._tables.get(table, ("", frozenset()))
+        return table in self._tables and all(column.lower() in present for column in columns)
+
+    def first(self, table: str, *columns: str) -> str | None:
+        """The first of some names of a column that the table has (they differ by version)."""
+        return next((column for column in columns if self.has(table, column)), None)
+
+    def require(self, table: str, *columns: str) -> None:
+        """Raises InputError where the table lacks one of the columns."""
+        lacking = [column for column in columns if not self.has(table, column)]
+        if lacking:
+            raise InputError(
+                self.path,
+                f"has no column {', '.join(lacking)}",
+                where=f"table {table}",
+                todo="export the profile again",
+            )
+
+    def read(
+        self,
+        table: str,
+        integers: Mapping[str, str | None],
+        reals: Mapping[str, str | None] = {},
+        *,
+        missing: int = -1,
+        times: Sequence[str] = (),
+        order: str = "rowid",
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The columns of a table, rows in file order. Empty arrays where the table is absent.
+
+        integers: key -> column, int64[n] (int32 where all values fit); a column that is absent or None, and a cell
+        that is NULL or no number, give `missing`, in `times` NOT_A_NUMBER. reals: the same as float64[n] with NaN.
+        Raises InputError, naming the file and the table, where it can't be read.
+        """
+        keys = [*integers, *reals]
+        parts: dict[str, list[npt.NDArray[Any]]] = {key: [] for key in keys}
+        for piece in self.pieces(table, integers, reals, missing=missing, times=times, order=order):
+            for key, values in piece.items():
+                parts[key].append(values if key in times else _narrow(values))
+        empty = {key: np.empty(0, np.float64 if key in reals else np.int64) for key in keys}
+        return {key: np.concatenate(of_key) if of_key else empty[key] for key, of_key in parts.items()}
+
+    def pieces(
+        self,
+        table: str,
+        integers: Mapping[str, str | None],
+        reals: Mapping[str, str | None] = {},
+        *,
+        missing: int = -1,
+        times: Sequence[str] = (),
+        order: str = "rowid",
+    ) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """The same in pieces of PIECE_ROWS rows."""
+        if table not in self._tables:
+            return
+        quoted, _ = self._tables[table]
+        selected = [
+            _integer(column, NOT_A_NUMBER if key in times else missing) if column and self.has(table, column) else
+            str(NOT_A_NUMBER if key in times else missing)
+            for key, column in integers.items()
+        ]  # fmt: skip
+        selected += [
+            f"CASE WHEN typeof(\"{c}\") IN ('integer', 'real') THEN CAST(\"{c}\" AS REAL) ELSE NULL END"
+            if c and self.has(table, c)
+            else "NULL"
+            for c in reals.values()
+        ]
+        # A table without a rowid has its own order.
+        sql = f"SELECT {', '.join(selected) or '1'} FROM {quoted}"
+        split = len(integers)
+        for rows in self._rows(table, sql, order):
+            columns = list(zip(*rows, strict=True))
+            piece: dict[str, npt.NDArray[Any]] = {key: np.array(columns[i], np.int64) for i, key in enumerate(integers)}
+            for i, key in enumerate(reals):
+                piece[key] = np.array([np.nan if v is None else v for v in columns[split + i]], np.float64)
+            yield piece
+
+    def texts(self, table: str, id_column: str, text_column: str) -> Iterator[tuple[int, str]]:
+        """(id, text) of every row with an integer id and a text."""
+        if not self.has(table, id_column, text_column):
+            return
+        quoted, _ = self._tables[table]
+        sql = (
+            f'SELECT "{id_column}", CAST("{text_column}" AS TEXT) FROM {quoted} '
+            f'WHERE typeof("{id_column}") = \'integer\' AND "{text_column}" IS NOT NULL'
+        )
+        for rows in self._rows(table, sql, ""):
+            yield from rows
+
+    def pairs(self, table: str, key_column: str, value_column: str) -> list[tuple[str, str]]:
+        """All rows of a small table of two texts."""
+        if not self.has(table, key_column, value_column):
+            return []
+        quoted, _ = self._tables[table]
+        sql = f'SELECT CAST("{key_column}" AS TEXT), CAST("{value_column}" AS TEXT) FROM {quoted} LIMIT 1000'
+        return [(k or "", v or "") for rows in self._rows(table, sql, "") for k, v in rows]
+
+    def _rows(self, table: str, sql: str, order: str) -> Iterator[list[tuple[Any, ...]]]:
+        try:
+            try:
+                cursor = self._connection.execute(f"{sql} ORDER BY {order}" if order else sql)
+            except sqlite3.OperationalError as error:
+                if order != "rowid" or "rowid" not in str(error):
+                    raise
+                cursor = self._connection.execute(sql)
+            while rows := cursor.fetchmany(PIECE_ROWS):
+                yield rows
+        except sqlite3.Error as error:
+            raise InputError(self.path, f"can't be read ({error})", where=f"table {table}", todo=_TODO) from error
+
+
+def _integer(column: str, missing: int) -> str:
+    """SQL: the cell as int64, `missing` where it is none. Text of digits is read as such, never as a float."""
+    c = f'"{column}"'
+    text = f"trim({c}, char(9, 10, 13, 32))"
+    return (
+        f"CASE typeof({c}) WHEN 'integer' THEN {c} "
+        f"WHEN 'real' THEN CASE WHEN abs({c}) < 9.2e18 THEN CAST({c} AS INTEGER) ELSE {missing} END "
+        f"WHEN 'text' THEN CASE WHEN length({text}) BETWEEN 1 AND 19 AND {text} NOT GLOB '*[^0-9]*' "
+        f"AND (length({text}) < 19 OR {text} <= '9223372036854775807') THEN CAST({text} AS INTEGER) ELSE {missing} END "
+        f"ELSE {missing} END"
+    )
+
+
+def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """int32 where all values fit: a capture of ten million tasks has a dozen columns."""
+    if values.dtype != np.int64 or not len(values):
+        return values
+    return values.astype(np.int32) if values.min() >= -(2**31) and values.max() < 2**31 else values
+
+
+def lookup(keys: Int64, wanted: npt.NDArray[Any]) -> Int64:
+    """int64[len(wanted)]: the row of the first equal key, -1 where none is. keys need not be sorted."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    at = np.minimum(np.searchsorted(ordered, wanted), len(keys) - 1)
+    found: Int64 = np.where(ordered[at] == wanted, order[at], -1)
+    return found
