@@ -75,23 +75,8 @@ def find_anchors(timeline: Timeline, roles: Roles | None = None, window: tuple[i
     roles: tells MoE kernels (dispatch, combine, fused_exchange), the built-in table where None; window: ns as the rank
     recorded them, else timeline.window.
     """
-    window = window or timeline.window
-    tasks, roles = timeline.tasks, roles or load_roles()
-    strings = timeline.strings
-    groups: dict[int, str] = {}
-    collective, exchange = np.zeros((2, len(strings)), np.bool_)  # by text id: distinct names are few
-    for text_id in _distinct(tasks.name):
-        named = _COLLECTIVE.match(strings[text_id])
-        collective[text_id] = named is not None
-        if named and named[1].lower() not in _LEAVES_EARLY:
-            groups[text_id] = named[2]
-    for text_id in _distinct(tasks.name) + _distinct(tasks.op_type):
-        exchange[text_id] = any(roles.fits(role, strings[text_id]) for role in _EXPERT_ROLES)
-    expert = (exchange[tasks.name] | exchange[tasks.op_type]) & ~collective[tasks.name]
-    # A helper kernel of a collective may carry its name; the collective's own row is marked.
-    anchor = np.zeros(len(strings), np.bool_)
-    anchor[list(groups)] = True
-    rows = np.flatnonzero(expert | (anchor[tasks.name] & tasks.communication))
+    window, tasks, strings = window or timeline.window, timeline.tasks, timeline.strings
+    rows, groups = anchor_rows(timeline, roles)
     end = tasks.end[rows]
     if window is not None:
         inside = (end >= window[0]) & (end <= window[1])
@@ -109,6 +94,25 @@ def find_anchors(timeline: Timeline, roles: Roles | None = None, window: tuple[i
             anchors.experts.names.append(name)
             anchors.experts.ends.append(at)
     return anchors
+
+
+def anchor_rows(timeline: Timeline, roles: Roles | None = None) -> tuple[Int64, dict[int, str]]:
+    """(rows of the tasks that may be anchors, digits of the group by the text id of a collective's name)."""
+    tasks, strings, roles = timeline.tasks, timeline.strings, roles or load_roles()
+    groups: dict[int, str] = {}
+    collective, exchange = np.zeros((2, len(strings)), np.bool_)  # by text id: distinct names are few
+    for text_id in _distinct(tasks.name):
+        named = _COLLECTIVE.match(strings[text_id])
+        collective[text_id] = named is not None
+        if named and named[1].lower() not in _LEAVES_EARLY:
+            groups[text_id] = named[2]
+    for text_id in _distinct(tasks.name) + _distinct(tasks.op_type):
+        exchange[text_id] = any(roles.fits(role, strings[text_id]) for role in _EXPERT_ROLES)
+    expert = (exchange[tasks.name] | exchange[tasks.op_type]) & ~collective[tasks.name]
+    # A helper kernel of a collective may carry its name; the collective's own row is marked.
+    anchor = np.zeros(len(strings), np.bool_)
+    anchor[list(groups)] = True
+    return np.flatnonzero(expert | (anchor[tasks.name] & tasks.communication)), groups
 
 
 def _distinct(text_ids: Int32) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.dspark import Float64
-from schemas.timeline import NULL, Bool, Column, Int64, StringPool, text_column
+from schemas.timeline import NULL, Bool, Column, Int32, Int64, StringPool, text_column
 
 
 def int_column(key: str, values: Int64, valid: Bool | None = None) -> Column:
@@ -23,7 +23,11 @@ def texts_column(key: str, strings: StringPool, values: list[str]) -> Column:
     return text_column(key, strings.add_all(values))
 
 
+def one_of_two(strings: StringPool, mask: Bool, yes: str, no: str) -> Int32:
+    """int32[n] text ids: `yes` where the mask holds, else `no`."""
+    return np.where(mask, strings.add(yes), strings.add(no)).astype(np.int32)
+
+
 def evidence_column(strings: StringPool, linked: Bool, yes: str = "linked", no: str = "inferred") -> Column:
     """The argument `evidence`: `yes` where the mask holds, else `no`."""
-    ids = np.where(linked, strings.add(yes), strings.add(no)).astype(np.int32)
-    return text_column("evidence", ids)
+    return text_column("evidence", one_of_two(strings, linked, yes, no))

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from annotators.annotation import Annotation
-from annotators.columns import evidence_column, int_column, texts_column
+from annotators.columns import int_column, one_of_two
 from annotators.hooks import Hooks, find_hooks
 from annotators.intervals import covered_within, merged
 from annotators.linking import linked_to
 from schemas.dspark_tables import DeepEp, Links, Steps
 from schemas.roles import Roles
-from schemas.timeline import NULL, Bool, Int64, Kind, Layer, Role, Timeline
+from schemas.timeline import NULL, Bool, Int64, Kind, Layer, Role, Timeline, text_column
 
 _NOTE = {
     True: "`recv_hook`: issue and hook are host marks (or a receive task); exposed is the time from the hook to the end.",
@@ -95,9 +95,10 @@ def _computed_elsewhere(timeline: Timeline, rows: Int64, computing: Bool) -> Int
     """int64[n]: the part of each task during which another stream of its device computes."""
     tasks = timeline.tasks
     out = np.zeros(len(rows), np.int64)
-    place = np.stack([tasks.device_id[rows], tasks.stream_id[rows]], axis=1)
-    for device, stream in np.unique(place, axis=0).tolist():
-        mine = (place[:, 0] == device) & (place[:, 1] == stream)
+    place = tasks.device_id[rows].astype(np.int64) << 32 | (tasks.stream_id[rows] + 1)
+    for number in np.unique(place).tolist():
+        device, stream = number >> 32, (number & 0xFFFFFFFF) - 1
+        mine = place == number
         others = computing & (tasks.device_id == device) & (tasks.stream_id != stream)
         busy = merged(tasks.ts[others], tasks.end[others])
         out[mine] = covered_within(busy, tasks.ts[rows[mine]], tasks.end[rows[mine]])
@@ -141,14 +142,14 @@ def _layer(timeline: Timeline, steps: Steps | None, d: DeepEp) -> Layer:
     track = layer.track("DeepEP", Kind.LANE, role=Role.DERIVED, order=40, description=models)
     number = steps.forward_ct[np.maximum(d.step, 0)] if steps is not None and len(steps) else d.step
     # A kernel's interval is in the input; tied to its launch it is linked. Marks are paired by order.
-    evidence = np.where(d.recv_hook, 0, 1)
-    ids = evidence_column(layer.strings, d.linked, "linked", "recorded")
-    ids.values[(evidence == 0) & ~d.linked] = layer.strings.add("inferred")
+    evidence = one_of_two(layer.strings, d.linked, "linked", "recorded")
+    evidence[d.recv_hook & ~d.linked] = layer.strings.add("inferred")
+    op = one_of_two(layer.strings, d.combine, "combine", "dispatch")
     columns = [
         int_column("step", d.step),
         int_column("forward_ct", np.where(d.step != NULL, number, NULL)),
-        texts_column("op", layer.strings, ["combine" if c else "dispatch" for c in d.combine.tolist()]),
-        texts_column("model", layer.strings, ["recv_hook" if h else "in_kernel_wait" for h in d.recv_hook.tolist()]),
+        text_column("op", op),
+        text_column("model", one_of_two(layer.strings, d.recv_hook, "recv_hook", "in_kernel_wait")),
         int_column("issue_ts", d.issue_ts),
         int_column("hook_ts", d.hook_ts),
         int_column("done_ts", d.done_ts),
@@ -157,10 +158,9 @@ def _layer(timeline: Timeline, steps: Steps | None, d: DeepEp) -> Layer:
         int_column("overlapped_ns", d.overlapped_ns),
         int_column("exposed_ns", d.exposed_ns),
         int_column("task", d.task),
-        ids,
+        text_column("evidence", evidence),
     ]
-    names = ["combine" if c else "dispatch" for c in d.combine.tolist()]
-    layer.add_slices(track, d.issue_ts, d.done_ts - d.issue_ts, names, "npu.deepep", columns)
+    layer.add_slices(track, d.issue_ts, d.done_ts - d.issue_ts, op, "npu.deepep", columns)
     return layer
 
 

@@ -23,15 +23,21 @@ def union_lengths(group: Int64, start: Int64, end: Int64, count: int) -> Int64:
     out = np.zeros(count, np.int64)
     if not len(group):
         return out
-    order = np.lexsort((start, group))
-    group, start, end = group[order], start[order], end[order]
-    # A running maximum of ends that starts anew with each group: on (group, rank of the end) pairs, which can't overflow.
-    ends = np.unique(end)
-    rank = np.searchsorted(ends, end) + group * len(ends)
-    reach = ends[np.maximum.accumulate(rank) - group * len(ends)]
-    fresh = np.append(True, group[1:] != group[:-1])
-    floor = np.where(fresh, start, np.append(start[0], reach[:-1]))
-    np.add.at(out, group, np.maximum(end - np.maximum(start, floor), 0))
+    # Each group on a stretch of one axis of its own: then one running maximum of ends serves all of them.
+    base = int(start.min())
+    span = int(end.max()) - base + 1
+    if count * span >= 2**62:  # stretches of whole ranks instead of ns
+        times = np.unique(np.concatenate((start, end)))
+        base, span, start, end = 0, len(times), np.searchsorted(times, start), np.searchsorted(times, end)
+    else:
+        times = None
+    at = np.argsort(group * span + (start - base), kind="stable")
+    group, start, end = group[at], start[at] - base, end[at] - base
+    shift = group * span
+    reach = np.maximum.accumulate(end + shift) - shift
+    floor = np.append(0, np.where(group[1:] == group[:-1], reach[:-1], 0))
+    begin = np.minimum(np.maximum(start, floor), end)
+    np.add.at(out, group, times[end] - times[begin] if times is not None else end - begin)
     return out
 
 

@@ -96,8 +96,9 @@ def _flow_starts(timeline: Timeline, categories: tuple[str, ...], slices: Int64)
 
 def _rows_by_slice(timeline: Timeline) -> Int64:
     """int64[slices]: the row in `host` of each slice, NULL for those that are none."""
-    out = _nulls(timeline.slice_count)
-    out[timeline.host.slice] = np.arange(len(timeline.host))
+    slices = timeline.host.slice
+    out = _nulls(max(timeline.slice_count, int(slices.max(initial=-1)) + 1))
+    out[slices] = np.arange(len(timeline.host))
     return out
 
 

@@ -4,6 +4,7 @@ records against the list of steps (design.md, Matching): step k has record k + s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from schemas.dspark import Float64, RankRecords
 from schemas.timeline import NULL, Bool, Int64
 
+_DECIDES = "--first-forward-ct N decides, the forward_ct of the first step"
 _FEW_MS = 1.0  # below this, a difference in step_cpu_ms is no sign of another run
 
 
@@ -76,7 +78,7 @@ def match(
     unscored = np.isnan(scores)
     if unscored.any():
         why = f"{len(best)} places fit {steps} steps equally well, and not all of them have step_cpu_ms to tell them apart"
-        return _refused(records, steps, f"ambiguous: {why}", len(best))
+        return _refused(records, steps, f"ambiguous: {why}", len(best), warnings)
     if first < second and first * 3 <= second:
         chosen = int(best[order[0]])
         return _taken(records, start_to_start_ms, chosen, steps, len(best), first, second, warnings)
@@ -84,7 +86,7 @@ def match(
         f"{len(best)} places fit {steps} steps; by step_cpu_ms the best is off by {first:.3f} ms a step and "
         f"the next by {second:.3f} ms, less than three times as much"
     )
-    refusal = _refused(records, steps, f"ambiguous: {why}", len(best))
+    refusal = _refused(records, steps, f"ambiguous: {why}", len(best), warnings)
     refusal.score_ms, refusal.runner_up_ms = float(first), float(second)
     return refusal
 
@@ -195,19 +197,20 @@ def _taken(
     n = len(records)
     first, last = max(0, shift), min(n, shift + steps)
     out = Match(shift, last - first, steps - (last - first), first, n - last, candidates, warnings=warnings)
-    out.score_ms = None if np.isnan(score) else float(score)
-    out.runner_up_ms = None if runner_up is None or np.isnan(runner_up) else float(runner_up)
-    if out.unmatched_steps > out.matched:
-        warnings.append(
-            f"only {out.matched} of {steps} steps have a record: too few to be sure that it is the same run "
-            "(--first-forward-ct decides)"
-        )
+    out.score_ms = None if np.isnan(score) else round(float(score), 4)
+    out.runner_up_ms = None if runner_up is None or np.isnan(runner_up) else round(float(runner_up), 4)
+    against = list(warnings)  # g_sk set aside
     typical = np.nanmedian(start_to_start_ms) if (~np.isnan(start_to_start_ms)).any() else np.nan
     if out.score_ms is not None and out.score_ms > max(_FEW_MS, typical / 4):
-        warnings.append(
-            f"the batch sizes fit in one place only, but step_cpu_ms differs there by {out.score_ms:.3f} ms a step "
-            f"(a step takes {typical:.3f} ms): another run? (--first-forward-ct decides)"
-        )
+        against.append(f"step_cpu_ms differs there by {out.score_ms:.3f} ms a step (a step takes {typical:.3f} ms)")
+    few = f"only {out.matched} of {steps} steps have a record where the batch sizes fit"
+    at_the_ends = out.matched < min(steps, n) or out.unmatched_steps > out.matched  # the lists hardly overlap
+    if at_the_ends and against:
+        return _refused(records, steps, f"{few}, and {against[-1]}: another run?", candidates)
+    if out.unmatched_steps > out.matched:
+        warnings.append(f"{few}: too few to be sure that it is the same run ({_DECIDES})")
+    elif len(against) > len(warnings):
+        warnings.append(f"the batch sizes fit in one place only, but {against[-1]}: another run? ({_DECIDES})")
     return out
 
 
@@ -242,7 +245,7 @@ def _bs_differs(records: RankRecords, bs: Int64, shift: int) -> Bool:
     return np.asarray((value != NULL) & (bs != NULL) & (value != bs), np.bool_)
 
 
-def _refused(records: RankRecords, steps: int, why: str, candidates: int = 0) -> Match:
+def _refused(records: RankRecords, steps: int, why: str, candidates: int = 0, warnings: Sequence[str] = ()) -> Match:
     n = len(records)
-    hint = "; --first-forward-ct N decides (the forward_ct of the first step)" if n else ""
-    return Match(None, 0, steps, n, 0, candidates, refused=why + hint)
+    hint = f"; {_DECIDES}" if n else ""
+    return Match(None, 0, steps, n, 0, candidates, refused=why + hint, warnings=list(warnings))

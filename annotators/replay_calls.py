@@ -60,11 +60,12 @@ def find_replays(timeline: Timeline, roles: Roles) -> Replays:
 
 
 def _keys(tasks: Tasks, rows: Int64) -> Int64:
-    """int64[n]: (device, stream, task id) of each task as one number from 0 up; -1 - i where the ids are unknown."""
-    ids = np.stack([tasks.device_id[rows], tasks.stream_id[rows], tasks.task_id[rows]], axis=1)
-    _, key = np.unique(ids, axis=0, return_inverse=True)
-    known = (tasks.task_id[rows] != NULL) & (tasks.stream_id[rows] != NULL)
-    return np.where(known, key.reshape(-1), -1 - np.arange(len(rows)))
+    """int64[n]: a number per (device, stream, task id), below 0 and different for each task without these ids."""
+    device, stream, task = tasks.device_id[rows], tasks.stream_id[rows], tasks.task_id[rows]
+    places, place = np.unique(device.astype(np.int64) << 32 | stream, return_inverse=True)
+    tasks_at_most = int(task.max()) + 1
+    known = (task != NULL) & (stream != NULL) & (tasks_at_most < 2**62 // len(places))
+    return np.where(known, place * tasks_at_most + task, -1 - np.arange(len(rows)))
 
 
 def split_replays(key: Int64, start: Int64, end: Int64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

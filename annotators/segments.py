@@ -29,7 +29,9 @@ def annotate(timeline: Timeline, steps: Steps, links: Links) -> Annotation:
     if not (of_verify != NULL).any() and not (of_draft_span != NULL).any():
         why = "nothing ties a task to a step span: no queue events, flows or connection ids (profiler level 0, or no host trace)"
         return Annotation(skipped=why)
-    of_draft = np.where(of_draft_span != NULL, steps.draft_step[np.maximum(of_draft_span, 0)], NULL)
+    of_draft = np.full(len(timeline.tasks), NULL, np.int64)
+    drafted = of_draft_span != NULL
+    of_draft[drafted] = steps.draft_step[of_draft_span[drafted]]
     segments = find_segments(timeline, steps, of_step, of_draft, of_verify)
     out = Annotation(_layer(timeline, steps, segments), {"segments": segments})
     for category, into in (("verify", of_verify), ("draft", of_draft_span)):

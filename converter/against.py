@@ -37,8 +37,13 @@ def compare(tp: Engine, inputs: Sequence[str]) -> list[str]:
     Raises InputError or UsageError where an input can't be read.
     """
     wanted: dict[int, Timeline] = {}
+    from_db = {int(rank) for (rank,) in tp.rows(
+        "INCLUDE PERFETTO MODULE npu.facts; SELECT rank FROM npu_facts WHERE key = 'capture.read_from' "
+        "AND value = 'SQLite export' AND rank IS NOT NULL"
+    )}  # fmt: skip
     for capture in find_captures(inputs):
-        wanted[capture.rank] = read(capture, Options(annotate=())).timeline
+        options = Options(annotate=(), prefer="db" if capture.rank in from_db else "text")
+        wanted[capture.rank] = read(capture, options).timeline
     offsets = {rank: int(offset) for rank, offset in tp.rows(
         "INCLUDE PERFETTO MODULE npu.ranks; SELECT rank, coalesce(offset_ns, 0) FROM npu_rank_clocks"
     )}  # fmt: skip

@@ -19,18 +19,22 @@ if TYPE_CHECKING:
 DSPARK = ("steps", "segments", "tails", "deepep", "replays")
 
 
-def rank(rank: Rank, options: Options, roles: Roles | None, records: RankRecords | None) -> None:
+def rank(
+    rank: Rank, options: Options, roles: Roles | None, records: RankRecords | None, first_forward_ct: int | None = None
+) -> None:
     """Runs the annotators of one rank; their results are in rank.annotations, in the order in which they ran."""
     timeline = rank.timeline
     wanted = [name for name in DSPARK if name in options.annotate]
     if wanted and roles is not None:
-        _dspark(rank, options, roles, records, wanted)
+        _dspark(rank, options, roles, records, first_forward_ct, wanted)
     if "gaps" in options.annotate:
         steps = rank.annotations["steps"].tables.get("steps") if "steps" in rank.annotations else None
         rank.annotations["gaps"] = gaps.annotate(timeline, steps, roles)
 
 
-def _dspark(rank: Rank, options: Options, roles: Roles, records: RankRecords | None, wanted: list[str]) -> None:
+def _dspark(
+    rank: Rank, options: Options, roles: Roles, records: RankRecords | None, first: int | None, wanted: list[str]
+) -> None:
     """Steps first: segments, tails, DeepEP and replays are told by step where there are steps."""
     timeline, out = rank.timeline, rank.annotations
     if not _has_dspark(timeline, roles):
@@ -46,8 +50,6 @@ def _dspark(rank: Rank, options: Options, roles: Roles, records: RankRecords | N
 
     found = find_replays(timeline, roles)
     links = link(timeline, found)
-    by_rank = options.first_forward_ct
-    first = by_rank.get(timeline.rank, by_rank.get(None))
     made = steps.annotate(
         timeline, records, first, options.with_token_ids, options.with_request_ids, links
     )  # fmt: skip
@@ -100,11 +102,9 @@ def _peers(ranks: Sequence[Rank], options: Options, refused: str | None, out: di
     if refused is not None:
         out["deepep_peers"] = Annotation(refused=[f"which rank the others waited for: {refused}"])
         return
-    from annotators.deepep import add_peers
     from annotators.deepep_peers import find_peers
 
     tables = [(r.timeline.rank, r.annotations["deepep"].tables["deepep"]) for r in found]
     peers, warnings = find_peers(tables, options.clock_tolerance_ns)
-    for each, columns in zip(found, peers, strict=True):
-        add_peers(each.annotations["deepep"], columns)
-    out["deepep_peers"] = Annotation(warnings=warnings)
+    by_rank = {number: columns for (number, _), columns in zip(tables, peers, strict=True)}
+    out["deepep_peers"] = Annotation(tables={"peers": by_rank}, warnings=warnings)

@@ -62,22 +62,29 @@ def _as_counted(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]{1,18})", name)]
 
 
-def tell_processes_apart(timelines: Sequence[Timeline]) -> None:
-    """Real pids where they are known and unique; ranks of several containers may share one, and then all but the first
-    get a synthetic pid: two processes of one pid would be one process in the trace."""
+def tell_processes_apart(timelines: Sequence[Timeline]) -> list[int]:
+    """A pid per rank: the real one where it is known and unique; ranks of several containers may share one, and then
+    all but the first get a synthetic one: two processes of one pid would be one process in the trace."""
     taken: set[int] = set()
-    waiting: list[Timeline] = []
-    for timeline in timelines:
-        process = timeline.tracks[process_track(timeline)]
-        if process.pid >= SYNTHETIC_PID or process.pid in taken:
-            waiting.append(timeline)
+    out = [timeline.tracks[process_track(timeline)].pid for timeline in timelines]
+    waiting = []
+    for i, pid in enumerate(out):
+        if pid >= SYNTHETIC_PID or pid in taken:
+            waiting.append(i)
         else:
-            taken.add(process.pid)
-    for timeline in waiting:
-        pid = timeline.rank + 1  # shown in the UI: a small number reads better
+            taken.add(pid)
+    for i in waiting:
+        pid = timelines[i].rank + 1  # shown in the UI: a small number reads better
         while pid in taken:
             pid += len(timelines)
         taken.add(pid)
+        out[i] = pid
+    return out
+
+
+def set_pid(timeline: Timeline, pid: int) -> None:
+    """Gives the rank's process this pid."""
+    if timeline.tracks[process_track(timeline)].pid != pid:
         for track in timeline.tracks:
             if track.kind in (Kind.PROCESS, Kind.THREAD):
                 track.pid = pid

@@ -64,7 +64,7 @@ def _tasks_of_trace(timeline: Timeline, parts: TraceParts) -> list[Place]:
         kind = text_of(h, "task_type")
         types = CUDA_TASK_TYPES if parts.is_kineto else TASK_TYPES
         ids = [i for i in (timeline.strings.find(t) for t in types) if i != NULL]
-        at = np.flatnonzero(np.isin(kind, ids))
+        at = np.flatnonzero(np.isin(kind, ids) if parts.recorded is None else parts.recorded)
         nulls = np.full(len(at), NULL, np.int64)
         places.append(
             Place(h, at, nulls, at + first, parts.device_id[at], parts.stream_id[at], np.zeros(len(at), np.bool_))

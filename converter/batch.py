@@ -6,22 +6,24 @@ stop the others (exit 1 at the end, with a list).
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from converter.convert import convert
-from converter.find import check_paths, input_name, output_names
-from converter.options import ANNOTATORS, Options
+from converter.convert import write
+from converter.find import check_paths, find_captures, input_name, output_names
+from converter.fingerprint import fingerprint, is_of
+from converter.options import ANNOTATORS, LAYOUTS, Options
+from converter.parallel import Workers, check_workers
 from converter.summary import Summary
-from converter.target import check_target, make_out_dir
+from converter.talk import Talk
+from converter.target import check_target, make_out_dir, sweep
 from converter.window import parse_duration, parse_window
-from schemas.errors import InputError, NpuPerfettoError, UsageError, printable
-
-WARNINGS_SHOWN = 10
+from schemas.errors import NpuPerfettoError, UsageError, printable
 
 
 @dataclass(frozen=True)
@@ -42,20 +44,49 @@ class Request:
     roles: str | None = None
     facts: Sequence[str] = ()
     pmu: bool = False
+    prefer: str = "text"
     with_token_ids: bool = False
     with_request_ids: bool = False
     max_input_bytes: int = 16 << 30
     verify: bool = False
     strict: bool = False
     jobs: int = 1
+    backend: str = "loky"
+    scheduler: str | None = None
+    files0_from: str | None = None
+    skip_existing: bool = False
+    drop: Sequence[str] = ()
+    layout: str = "single"
     summary: str | None = None
     quiet: bool = False
     verbose: bool = False
 
 
+@dataclass(frozen=True)
+class _Job:
+    """One trace to make, in whichever process."""
+
+    inputs: tuple[str, ...]
+    target: str
+    options: Options
+    skip_existing: bool
+    verify: bool
+
+
+@dataclass
+class _Outcome:
+    """summary: None where the conversion failed; problems: what `--verify` found."""
+
+    summary: Summary | None = None
+    error: NpuPerfettoError | None = None
+    problems: list[str] = field(default_factory=list)
+
+
 def run(request: Request) -> int:
     """Exit status. Raises UsageError for what is wrong before anything is read."""
-    options = checked_options(request)
+    request = _with_absolute_paths(replace(request, inputs=inputs_of(request)))
+    options = replace(checked_options(request), run=f"{os.getpid()}x{secrets.token_hex(3)}")
+    workers = check_workers(request.jobs, request.backend, request.scheduler)
     check_paths(request.inputs)
     plan = targets(request)
     if request.summary not in (None, "-"):
@@ -63,39 +94,135 @@ def run(request: Request) -> int:
         check_target(request.summary, request.inputs)
         if any(request.summary == target for _, target in plan):
             raise UsageError(f"{printable(request.summary)}: is both the trace and the summary; choose two files")
-    talk = _Talk(request.quiet, request.verbose)
-    done: list[Summary] = []
-    failed: list[str] = []
-    for inputs, target in plan:
-        try:
-            with talk.stage() as progress:
-                summary = convert(inputs, target, options, progress)
-        except InputError as error:
-            failed.append(str(error))
-            talk.error(str(error))
-            continue
-        except UsageError:
-            raise
-        except NpuPerfettoError as error:
-            failed.append(str(error))
-            talk.error(str(error))
-            continue
-        done.append(summary)
-        for text in summary.failed_side_inputs:
-            talk.error(text)
-        talk.report(summary)
-        if request.summary == "-":
-            sys.stdout.buffer.write(_json_line(summary))
-            sys.stdout.buffer.flush()
-        if request.verify and not _verified(summary, inputs, options, talk):
-            failed.append(target)
+    talk = Talk(request.quiet, request.verbose)
+    jobs = [_Job(tuple(inputs), target, options, request.skip_existing, request.verify) for inputs, target in plan]
+    outcomes: dict[int, _Outcome] = {}
+    try:
+        for position, outcome in _outcomes(jobs, workers, talk):
+            outcomes[position] = outcome
+            _tell(outcome, request, talk)
+    finally:
+        # Whatever ends this, a killed worker included: nothing half-written stays.
+        if not workers.alone:
+            for job in jobs:
+                sweep(job.target, options.run)
+    done = [o.summary for _, o in sorted(outcomes.items()) if o.summary is not None]
     if request.summary not in (None, "-") and done:
         _write_summary(str(request.summary), done)
+    failed = [o for o in outcomes.values() if o.error is not None or o.problems]
     if len(plan) > 1 and failed:
-        talk.error(f"{len(failed)} of {len(plan)} inputs failed; {len(done)} traces were written")
+        talk.error(f"{len(failed)} of {len(plan)} inputs failed; {len(done)} traces were written:")
+        for position in sorted(outcomes):
+            if outcomes[position] in failed:
+                talk.error(f"failed: {printable(jobs[position].inputs[0])}")
     if failed or any(s.failed_side_inputs for s in done):
         return 1
     return 3 if request.strict and any(s.strict_failure for s in done) else 0
+
+
+def _outcomes(jobs: list[_Job], workers: Workers, talk: Talk) -> Iterator[tuple[int, _Outcome]]:
+    """(position, outcome) of each trace as it is done: several inputs side by side, or one with its ranks so."""
+    if len(jobs) == 1:
+        with talk.stage() as progress:
+            outcome = _convert(jobs[0], progress, workers)
+        yield 0, outcome
+        return
+    with talk.bar(len(jobs)) as advance:
+        for position, found in workers.as_done(
+            partial(_convert, progress=talk.step if workers.alone else _nothing),
+            jobs,
+            clean=lambda job: sweep(job.target, job.options.run),
+        ):
+            yield position, found if isinstance(found, _Outcome) else _Outcome(error=_named(jobs[position], found))
+            advance(jobs[position].target)
+
+
+def _nothing(text: str) -> None:
+    pass
+
+
+def _named(job: _Job, error: NpuPerfettoError) -> NpuPerfettoError:
+    return type(error)(f"{printable(job.inputs[0])}: {error}")
+
+
+def _convert(job: _Job, progress: Callable[[str], None], workers: Workers = Workers()) -> _Outcome:
+    """Converts one input; its failure is the outcome. Raises UsageError, which ends the batch."""
+    options = job.options
+    try:
+        captures = find_captures(job.inputs)
+        if job.skip_existing:
+            progress("comparing")
+            options = replace(options, fingerprint=fingerprint(captures, options))
+            if is_of(job.target, options.fingerprint):
+                return _Outcome(Summary(job.target, os.path.getsize(job.target), skipped=True))
+        summary = write(captures, job.target, options, progress, workers)
+    except UsageError:
+        raise
+    except NpuPerfettoError as error:
+        return _Outcome(error=error)
+    problems: list[str] = []
+    if job.verify:
+        from converter.check import check
+
+        problems = check(summary.output, list(job.inputs)).problems
+    return _Outcome(summary, problems=problems)
+
+
+def _tell(outcome: _Outcome, request: Request, talk: Talk) -> None:
+    if outcome.error is not None:
+        talk.error(str(outcome.error))
+    summary = outcome.summary
+    if summary is None:
+        return
+    for text in summary.failed_side_inputs:
+        talk.error(text)
+    talk.report(summary)
+    if request.summary == "-":
+        sys.stdout.buffer.write(_json_line(summary))
+        sys.stdout.buffer.flush()
+    for problem in outcome.problems:
+        talk.error(f"{printable(summary.output)}: {problem}")
+
+
+def _with_absolute_paths(request: Request) -> Request:
+    """Workers of a cluster have working folders of their own."""
+    if request.backend == "loky":
+        return request
+
+    def placed(path: str | None) -> str | None:
+        return None if path is None else path if path == "-" else os.path.abspath(path)
+
+    return replace(
+        request,
+        inputs=[os.path.abspath(path) for path in request.inputs],
+        output=placed(request.output) or (None if request.out_dir else placed(f"{input_name(request.inputs[0])}.pftrace")),
+        out_dir=placed(request.out_dir),
+        roles=placed(request.roles),
+        dspark=[f"{'' if rank is None else f'{rank}='}{os.path.abspath(path)}" for rank, path in _ranked(request)],
+    )
+
+
+def _ranked(request: Request) -> list[tuple[int | None, str]]:
+    return [_with_rank(text, "--dspark") for text in request.dspark]
+
+
+def inputs_of(request: Request) -> list[str]:
+    """The inputs as arguments, or from --files0-from. Raises UsageError."""
+    if request.files0_from is None:
+        if not request.inputs:
+            raise UsageError("an INPUT is missing: name captures, or give them with --files0-from")
+        return list(request.inputs)
+    if request.inputs:
+        raise UsageError("--files0-from takes the place of INPUT...; give one of them")
+    source = request.files0_from
+    try:
+        with open(0 if source == "-" else source, "rb", closefd=source != "-") as file:
+            names = [os.fsdecode(name) for name in file.read().split(b"\0") if name]
+    except OSError as error:
+        raise UsageError(f"{printable(source)}: {error.strerror or error}; --files0-from needs a file") from None
+    if not names:
+        raise UsageError(f"--files0-from {printable(source)}: names no input")
+    return names
 
 
 def checked_options(request: Request) -> Options:
@@ -116,8 +243,10 @@ def checked_options(request: Request) -> Options:
         if not equals or not key:
             raise UsageError(f"--fact: {printable(fact, 60)!r} is not KEY=VALUE")
         facts[key] = value
-    if request.jobs < 1:
-        raise UsageError("--jobs: at least 1")
+    if request.prefer not in ("text", "db"):
+        raise UsageError(f"--prefer: {printable(request.prefer, 40)!r} is neither text nor db")
+    if request.layout not in LAYOUTS:
+        raise UsageError(f"--layout: {printable(request.layout, 40)} is none of {', '.join(LAYOUTS)}")
     if request.max_input_bytes < 1:
         raise UsageError("--max-input-bytes: at least 1")
     if request.roles is not None:
@@ -139,9 +268,12 @@ def checked_options(request: Request) -> Options:
         facts=facts,
         strict=request.strict,
         pmu=request.pmu,
+        prefer=request.prefer,  # type: ignore[arg-type]
         with_token_ids=request.with_token_ids,
         with_request_ids=request.with_request_ids,
         max_input_bytes=request.max_input_bytes,
+        drop=tuple(dict.fromkeys(name for d in request.drop for name in d.split(",") if name)),
+        layout=request.layout,
     )
 
 
@@ -178,12 +310,17 @@ def targets(request: Request) -> list[tuple[list[str], str]]:
         raise UsageError("-o and --out-dir exclude each other; -o puts all inputs into one trace, --out-dir one each")
     if request.output == "-" and request.summary == "-":
         raise UsageError("-o - and --summary - can't both be stdout")
+    ending = ".tar" if request.layout == "archive" else ".pftrace"
+    if request.layout == "archive" and (request.output or "").endswith(".gz"):
+        raise UsageError("--layout archive makes a plain tar; name it FILE.tar")
+    if request.skip_existing and (request.output == "-" or request.layout == "archive"):
+        raise UsageError("--skip-existing looks at a trace that is there: not with -o - or --layout archive")
     if request.out_dir is not None:
         names = output_names(inputs)
         make_out_dir(request.out_dir)
-        plan = [([i], os.path.join(request.out_dir, f"{name}.pftrace")) for i, name in zip(inputs, names, strict=True)]
+        plan = [([i], os.path.join(request.out_dir, f"{name}{ending}")) for i, name in zip(inputs, names, strict=True)]
     else:
-        plan = [(inputs, request.output or f"{input_name(inputs[0])}.pftrace")]
+        plan = [(inputs, request.output or f"{input_name(inputs[0])}{ending}")]
     for _, target in plan:
         check_target(target, inputs)
     return plan
@@ -200,47 +337,3 @@ def _write_summary(path: str, done: list[Summary]) -> None:
 def _json_line(summary: Summary) -> bytes:
     # The standard library's: it escapes what a file name may hold and UTF-8 can't.
     return json.dumps(summary.as_dict(), default=int).encode() + b"\n"
-
-
-def _verified(summary: Summary, inputs: list[str], options: Options, talk: _Talk) -> bool:
-    from converter.check import check
-
-    findings = check(summary.output, inputs)
-    for problem in findings.problems:
-        talk.error(f"{printable(summary.output)}: {problem}")
-    return not findings.problems
-
-
-class _Talk:
-    """What goes to stderr: a spinner on a terminal, plain lines elsewhere."""
-
-    def __init__(self, quiet: bool, verbose: bool) -> None:
-        self.quiet, self.verbose = quiet, verbose
-        self.terminal = sys.stderr.isatty() and not quiet
-
-    @contextlib.contextmanager
-    def stage(self) -> Iterator[Callable[[str], None]]:
-        if self.terminal and not self.verbose:
-            from rich.console import Console
-
-            with Console(stderr=True).status("reading") as status:
-                yield lambda text: status.update(printable(text, 70))
-        else:
-            yield (lambda text: print(printable(text), file=sys.stderr)) if self.verbose else (lambda _: None)
-
-    def error(self, text: str) -> None:
-        print(f"npu-perfetto: {text}", file=sys.stderr)
-
-    def report(self, summary: Summary) -> None:
-        if self.quiet:
-            return
-        shown = summary.warnings if self.verbose else summary.warnings[:WARNINGS_SHOWN]
-        for warning in shown:
-            print(f"warning: {printable(warning, 500)}", file=sys.stderr)
-        if len(shown) < len(summary.warnings):
-            print(f"warning: … and {len(summary.warnings) - len(shown)} more (-v shows all)", file=sys.stderr)
-        for line in summary.losses():
-            print(line, file=sys.stderr)
-        for line in summary.refused:
-            print(f"refused: {printable(line, 500)}", file=sys.stderr)
-        print(summary.headline(), file=sys.stderr)

@@ -32,6 +32,8 @@ class Capture:
     trace_jsons: list[str] = field(default_factory=list)  # trace_view.json, msprof*.json, *.trace.json, or .gz of them
     memory_csvs: list[str] = field(default_factory=list)  # memory_record
     step_trace_csvs: list[str] = field(default_factory=list)  # step_trace_time
+    communication_jsons: list[str] = field(default_factory=list)  # communication, communication_matrix
+    analysis_dbs: list[str] = field(default_factory=list)  # analysis.db
     dbs: list[str] = field(default_factory=list)  # SQLite exports
     profiler_info: str | None = None
     profiler_metadata: str | None = None
@@ -43,6 +45,11 @@ class Capture:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def texts(self) -> list[str]:
+        """The data files that are text exports."""
+        return [*self.kernel_csvs, *self.task_time_csvs, *self.trace_jsons]
+
+    @property
     def data_files(self) -> list[str]:
         """The files that hold slices or samples of their own."""
-        return [*self.kernel_csvs, *self.task_time_csvs, *self.trace_jsons, *self.dbs]
+        return [*self.texts, *self.dbs]

@@ -49,6 +49,9 @@ def add_file(capture: Capture, kind: FileKind, path: str) -> None:
         "trace": capture.trace_jsons,
         "memory": capture.memory_csvs,
         "step_trace": capture.step_trace_csvs,
+        "communication": capture.communication_jsons,
+        "communication_matrix": capture.communication_jsons,
+        "analysis": capture.analysis_dbs,
         "db": capture.dbs,
     }[kind].append(path)
 
@@ -109,8 +112,7 @@ def _add_folder(capture: Capture, folder: str, only: Collection[str] | None = No
             continue
         kinds.setdefault(kind, []).append(name)
     for kind, found in kinds.items():
-        # Databases side by side (of torch_npu and of msprof) are all kept: they hold different tables.
-        chosen, left = (found, []) if kind == "db" else choose(found)
+        chosen, left = choose_database(found) if kind == "db" else choose(found)
         for name in chosen:
             add_file(capture, kind, os.path.join(folder, name))
         if left:
@@ -143,6 +145,18 @@ def choose(names: list[str]) -> tuple[list[str], list[str]]:
             by_slice[number] = name
     chosen = [by_slice[number] for number in sorted(by_slice)]
     return chosen, [name for name in names if name not in chosen]
+
+
+def choose_database(names: list[str]) -> tuple[list[str], list[str]]:
+    """([the database to read], the others). The framework's holds what msprof's holds, and the framework's calls."""
+    own = [name for name in names if name.lower().startswith("ascend_")] or names
+    chosen = max(own, key=lambda name: (_stamp(name), -len(name)))
+    return [chosen], [name for name in names if name != chosen]
+
+
+def _stamp(name: str) -> int:
+    match = _STAMP.search(name)
+    return int(match[1]) if match else 0
 
 
 def _seconds(stamp: int) -> int:

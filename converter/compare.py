@@ -6,13 +6,13 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from converter.bootstrap import DRAWS, LEVEL, MIN_STEPS, Float64, Interval, difference_of_medians
-from converter.compare_facts import Difference, conditions, differences, label
+from converter.compare_facts import Difference, conditions, differences, label, work
 from converter.engine import open_trace
 from converter.report_facts import by_rank, perturbation
 from converter.report_md import WIDTH, views_to_md
@@ -51,10 +51,10 @@ class Row:
     steps_after: int
     before: float | None
     after: float | None
-    difference: float | None
-    low: float | None
-    high: float | None
-    changed: bool | None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    changed: bool | None = None
 
 
 @dataclass
@@ -120,20 +120,23 @@ def _matrix(steps: Sequence[dict[str, Any]], metric: str, ranks: Sequence[int]) 
         index[rank] += 1
         if step[metric] is not None:
             cells.setdefault(key, {})[rank] = step[metric]
-    return np.array([[row.get(r, np.nan) for r in ranks] for row in cells.values()], np.float64).reshape(-1, len(ranks))
+    return np.array([[row.get(r, np.nan) for r in ranks] for row in cells.values()], np.float64).reshape(
+        len(cells), len(ranks)
+    )
 
 
 def _row(rank: int | None, metric: str, before: Float64, after: Float64) -> Row:
-    medians = [float(np.nanmedian(side)) if side.size else None for side in (before, after)]
+    low, high = (float(np.nanmedian(side)) if side.size else None for side in (before, after))
     counts = [int(np.count_nonzero(~np.isnan(side))) for side in (before, after)]
-    low, high = medians
+    row = Row(rank, metric, counts[0], counts[1], low, high)
     if low is None or high is None:
-        return Row(rank, metric, *counts, low, high, None, None, None, None)
+        return row
+    row = replace(row, difference=high - low)
     interval = difference_of_medians(before, after)
-    difference = high - low
-    changed = None if interval is None else _changed(interval, difference, max(abs(low), abs(high)))
-    ends = (None, None) if interval is None else (interval.low, interval.high)
-    return Row(rank, metric, *counts, low, high, difference, *ends, changed)
+    if interval is None:
+        return row
+    changed = _changed(interval, high - low, max(abs(low), abs(high)))
+    return replace(row, low=interval.low, high=interval.high, changed=changed)
 
 
 def _changed(interval: Interval, difference: float, size: float) -> bool:
@@ -164,7 +167,12 @@ def _facts_view(c: Comparison, under_test: Sequence[str]) -> View:
         "facts",
         "What differs",
         "Figures of two traces compare only under the same conditions.",
-        items=[("before", c.before.trace), ("after", c.after.trace)],
+        items=[
+            ("before", c.before.trace),
+            ("after", c.after.trace),
+            ("steps before", work(c.before)),
+            ("steps after", work(c.after)),
+        ],
     )
     same = conditions(c.before, c.after)
     view.items.append(("the same in both", "; ".join(f"{name} {value}" for name, value in same) or "nothing is stated"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ _TOLD = re.compile(r"^(tool\.version$|refused\.)")
 
 #: Mean batch sizes that differ by more than this part are another condition.
 BATCH_TOLERANCE = 0.05
+
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -78,34 +82,43 @@ def _facts(tables: Tables) -> dict[str, str]:
 
 
 def _ranks(before: Tables, after: Tables) -> Difference:
-    return Difference("ranks", *(", ".join(map(str, t.ranks())) or "none" for t in (before, after)), True)
+    ours, theirs = (", ".join(map(str, t.ranks())) or "none" for t in (before, after))
+    return Difference("ranks", ours, theirs, True)
 
 
 def _work(before: Tables, after: Tables) -> list[Difference]:
     """Batch sizes and verify widths of the steps: a step's time depends on them."""
-    rows = [t.dicts("steps") for t in (before, after)]
-    if not all(rows):
-        return [Difference("steps", *(str(len(r)) for r in rows), True)]
-    sizes = [_Sizes([s["bs"] for s in r if s["bs"] is not None]) for r in rows]
+    ours, theirs = before.dicts("steps"), after.dicts("steps")
+    if not ours or not theirs:
+        return [Difference("steps", str(len(ours)), str(len(theirs)), True)]
+    sizes = _Sizes(ours), _Sizes(theirs)
     return [
-        Difference("batch sizes", *map(str, sizes), not sizes[0].like(sizes[1])),
-        Difference("verify width of the steps", *(_spelled({_width(s) for s in r}) for r in rows), True),
-        Difference("forward_ct", *(_extent([s["forward_ct"] for s in r]) for r in rows), False),
-        Difference("steps of a rank", *(_spelled(_counts(r)) for r in rows), False),
+        Difference("batch sizes", str(sizes[0]), str(sizes[1]), not sizes[0].like(sizes[1])),
+        Difference("verify width of the steps", _widths(ours), _widths(theirs), True),
+        Difference("forward_ct", _extent(ours), _extent(theirs), False),
+        Difference("steps of a rank", _counts(ours), _counts(theirs), False),
     ]
+
+
+def work(tables: Tables) -> str:
+    """The steps of a trace in one line: how many, which, with how many requests."""
+    steps = tables.dicts("steps")
+    if not steps:
+        return "none"
+    return f"{_counts(steps)} of a rank, forward_ct {_extent(steps)}, batch sizes {_Sizes(steps)}"
 
 
 class _Sizes:
     """Batch sizes: two runs never have quite the same ones, so their means say whether the work was alike."""
 
-    def __init__(self, values: Sequence[int]) -> None:
-        self.values = values
-        self.mean = sum(values) / len(values) if values else 0.0
+    def __init__(self, steps: Sequence[Row]) -> None:
+        self.values = [s["bs"] for s in steps if s["bs"] is not None]
+        self.mean = sum(self.values) / len(self.values) if self.values else 0.0
 
     def like(self, other: _Sizes) -> bool:
         if not self.values or not other.values:
-            return len(self.values) == len(other.values)
-        return abs(self.mean - other.mean) <= BATCH_TOLERANCE * max(self.mean, other.mean)
+            return not self.values and not other.values
+        return bool(abs(self.mean - other.mean) <= BATCH_TOLERANCE * max(self.mean, other.mean))
 
     def __str__(self) -> str:
         if not self.values:
@@ -113,24 +126,21 @@ class _Sizes:
         return f"{min(self.values)} to {max(self.values)}, mean {self.mean:.2f}"
 
 
-def _width(step: dict[str, Any]) -> float | None:
-    tokens, bs = step["num_verify_tokens"], step["bs"]
-    return None if tokens is None or not bs else tokens / bs
+def _widths(steps: Sequence[Row]) -> str:
+    return _spelled({s["num_verify_tokens"] / s["bs"] for s in steps if s["bs"] and s["num_verify_tokens"] is not None})
 
 
-def _counts(rows: Sequence[dict[str, Any]]) -> set[float | None]:
-    ranks = [r["rank"] for r in rows]
-    return {ranks.count(rank) for rank in set(ranks)}
+def _counts(steps: Sequence[Row]) -> str:
+    return _spelled(set(Counter(s["rank"] for s in steps).values()))
 
 
-def _spelled(values: set[float | None]) -> str:
-    known = sorted(v for v in values if v is not None)
-    if not known:
+def _spelled(values: Collection[float]) -> str:
+    if not values:
         return "not known"
-    shown = [f"{v:g}" for v in known]
+    shown = [f"{v:g}" for v in sorted(values)]
     return ", ".join(shown) if len(shown) <= 4 else f"{shown[0]} to {shown[-1]}"
 
 
-def _extent(values: Sequence[int | None]) -> str:
-    known = [v for v in values if v is not None]
+def _extent(steps: Sequence[Row]) -> str:
+    known = [s["forward_ct"] for s in steps if s["forward_ct"] is not None]
     return f"{min(known)} to {max(known)}" if known else "not known"

@@ -5,25 +5,34 @@ find captures -> read each source -> Timeline per rank -> align clocks -> annota
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter import derive
-from converter.arrange import arrange, tell_processes_apart
+from converter import cut, derive
+from converter.archive import Encoding, encoded, write_archive
+from converter.arrange import arrange
 from converter.assemble import assemble
 from converter.capture import Capture
 from converter.device_tracks import process_track
 from converter.find import find_captures
+from converter.group_labels import label_groups
+from converter.fingerprint import uuid_packet
 from converter.options import Options
+from converter.parallel import Workers
 from converter.rank import Rank
 from converter.readers.side_files import read_side_files
+from converter.shelf import fits_in_memory, put, side_folder
+from converter.sketch import Sketch, sketch
 from converter.summary import Summary
 from converter.target import whole_file
 from converter.write.document import clock_header, encode
-from schemas.errors import InputError
+from schemas.errors import InputError, printable
+from schemas.roles import Roles, load_roles
 from schemas.timeline import Kind, Timeline
 
 if TYPE_CHECKING:
@@ -37,39 +46,93 @@ def convert(
     output: str,
     options: Options = Options(),
     progress: Progress = lambda _: None,
+    workers: Workers = Workers(),
 ) -> Summary:
     """Converts captures into one trace under `output`, a process group per rank; returns what was done.
 
-    Raises UsageError, InputError (nothing is written) or OutputError (nothing remains under the target).
+    workers: where ranks are read, annotated and encoded. Raises UsageError, InputError (nothing is written), WorkerError
+    or OutputError (nothing remains under the target).
     """
     captures = find_captures(inputs)
-    return write(captures, output, options, progress)
+    return write(captures, output, options, progress, workers)
 
 
-def write(captures: Sequence[Capture], output: str, options: Options, progress: Progress) -> Summary:
-    """The same for captures already found."""
+def write(
+    captures: Sequence[Capture], output: str, options: Options, progress: Progress, workers: Workers = Workers()
+) -> Summary:
+    """The same for captures already found. Three passes over the ranks; between them a rank waits on disk, unless there
+    is but one or all are small."""
     summary = Summary(output)
-    # Millions of small tuples and dicts come and go while JSON is read; the collector would scan them for nothing.
-    gc_was_on = gc.isenabled()
-    gc.disable()
-    try:
-        ranks = [read(capture, options, progress) for capture in sorted(captures, key=lambda c: c.rank)]
-        tell_processes_apart([rank.timeline for rank in ranks])
-        documents = derive.documents(ranks, options, summary, progress)
-        for rank in ranks:
-            summary.add_rank(rank.timeline)
+    captures = sorted(captures, key=lambda c: c.rank)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(without_collector())
+        places: list[str | None] = [None] * len(captures)
+        if options.layout == "archive" or (not (workers.alone and fits_in_memory(captures)) and len(captures) > 1):
+            folder = stack.enter_context(side_folder(output, options.run))
+            places = [os.path.join(folder, f"rank{c.rank}") for c in captures]
+        # Names are needed to annotate, to find steps, and to find what ranks have in common.
+        needs_roles = options.annotate or options.steps or len(captures) > 1
+        roles = load_roles(options.roles) if needs_roles else None
+        say = progress if workers.alone else None
+        if say is None:
+            progress(f"reading {len(captures)} ranks")
+        sketches = workers.map(_read, [_Reading(c, options, roles, p, len(captures) > 1, say) for c, p in zip(captures, places, strict=True)])  # fmt: skip
+        progress("annotating")
+        derived = workers.map(derive.derive, derive.plans(sketches, places, options, roles, summary))
+        found = derive.across(derived, options, summary)
+        for d in derived:
+            summary.add_rank(d.rank.timeline)
+        start = min(d.start for d in derived)
+        last = derive.all_ranks([c.rank for c in captures], options, found, start)
+        peers = found["deepep_peers"].tables.get("peers", {}) if "deepep_peers" in found else {}
         progress(f"writing {output}")
-        with whole_file(output, compress=output.endswith(".gz")) as file:
-            shared = [reading for d in documents for reading in d.shared_readings]
-            file.write(clock_header(min(d.start for d in documents), shared))
-            for number, document in enumerate(documents):
-                for block in encode(document, number):
+        encodings = [
+            Encoding(d.held, number, derive.one_host(derived), peers.get(d.rank.timeline.rank), place)
+            for number, (d, place) in enumerate(zip(derived, places, strict=True))
+        ]
+        with whole_file(output, compress=output.endswith(".gz"), run=options.run) as file:
+            if options.fingerprint:
+                file.write(uuid_packet(options.fingerprint))
+            if options.layout == "archive":
+                write_archive(file, derived, encodings, last, workers)
+            else:
+                file.write(clock_header(start, [reading for d in derived for reading in d.shared_readings]))
+                for block in encoded(encodings, workers):
+                    file.write(block)
+                for block in encode(last, len(encodings)):
                     file.write(block)
         summary.bytes = os.path.getsize(output) if output != "-" else 0
-    finally:
-        if gc_was_on:
-            gc.enable()
     return summary
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Millions of small tuples and dicts come and go while JSON is read; the collector would scan them for nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@dataclass(frozen=True)
+class _Reading:
+    capture: Capture
+    options: Options
+    roles: Roles | None
+    place: str | None
+    several: bool
+    progress: Progress | None
+
+
+def _read(job: _Reading) -> Sketch:
+    with without_collector():
+        rank = read(job.capture, job.options, job.progress or (lambda _: None))
+        if job.options.drop:
+            cut.drop_categories(rank.timeline, job.options.drop)
+        return sketch(rank, put(rank, job.place), job.roles if job.several else None)
 
 
 def read(capture: Capture, options: Options, progress: Progress = lambda _: None) -> Rank:
@@ -84,16 +147,30 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
     process_track(timeline)
     rows = parts = None
     of_task_time = False
-    if capture.trace_jsons:
+    db_facts: dict[str, str | int] = {}
+    host_uid = None
+    from_db = bool(capture.dbs) and (options.prefer == "db" or not capture.texts)
+    if capture.dbs and capture.texts:
+        said = "the database is read" if from_db else "the text is read (--prefer db reads the database)"
+        timeline.warn(f"{printable(capture.path)}: holds a text export and a database; {said}")
+    if from_db:
+        progress(f"reading {os.path.basename(capture.dbs[0])}")
+        from converter.readers import sqlite_export
+
+        export = sqlite_export.read_export(
+            capture.dbs[0], timeline, pmu=options.pmu, max_input_bytes=options.max_input_bytes
+        )
+        parts, db_facts, host_uid = export.parts, export.facts, export.host_uid
+    elif capture.trace_jsons:
         progress(f"reading {', '.join(map(os.path.basename, capture.trace_jsons))}")
         from converter.readers import trace_json
 
         parts = trace_json.read_trace_json(
             [Path(p) for p in capture.trace_jsons], timeline, max_input_bytes=options.max_input_bytes
         )
-    if capture.kernel_csvs or (capture.task_time_csvs and parts is None):
+    if not from_db and (capture.kernel_csvs or (capture.task_time_csvs and parts is None)):
         from converter.readers import kernel_csv
-    if capture.kernel_csvs:
+    if capture.kernel_csvs and not from_db:
         progress(f"reading {', '.join(map(os.path.basename, capture.kernel_csvs))}")
         rows = kernel_csv.read_kernel_rows(
             [Path(p) for p in capture.kernel_csvs],
@@ -108,14 +185,8 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
             [Path(p) for p in capture.task_time_csvs], timeline.strings, timeline.tally.slices, timeline.warn
         )
     if rows is None and parts is None:
-        if capture.dbs:
-            raise InputError(
-                capture.path,
-                "holds only a SQLite export, which is not read yet",
-                todo="export it as text (export_type text) and convert that",
-            )
         raise InputError(capture.path, "holds nothing that can be read", todo="give a kernel_details.csv or a trace")
-    if rows is None and capture.kind in ("torch_npu", "mindspore"):
+    if rows is None and not from_db and capture.kind in ("torch_npu", "mindspore"):
         timeline.warn("no kernel_details.csv: the tasks are the hardware slices of the trace")
     assemble(timeline, rows, parts, compute_only=of_task_time)
     if not sum(map(len, timeline.slices)) and not sum(map(len, timeline.counters)):
@@ -125,7 +196,7 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
             "nothing in it is usable" + (f" (first: {first})" if first else ""),
             todo="see the counts of what was dropped" if timeline.tally.slices.dropped else "",
         )
-    if capture.memory_csvs:
+    if capture.memory_csvs and not from_db:
         from converter.readers import memory_csv
 
         counted = timeline.tally.counters
@@ -133,6 +204,15 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
             _add_memory(timeline, counter)
     arrange(timeline)
     side = read_side_files(capture)
+    label_groups(timeline, side.groups)
+    if capture.communication_jsons or capture.analysis_dbs:
+        from converter.readers import hccl_detail
+
+        analysis = capture.analysis_dbs if from_db or not capture.communication_jsons else []
+        jsons = [] if analysis else capture.communication_jsons
+        hccl_detail.attach(timeline, hccl_detail.read_detail(jsons, analysis, timeline.warn))
+    side.facts |= db_facts
+    side.host.host_uid = side.host.host_uid or host_uid
     timeline.facts = side.facts
     timeline.clocks = side.relations
     for warning in side.warnings:

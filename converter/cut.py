@@ -12,23 +12,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schemas.timeline import NULL, Bool, Column, CounterBatch, FlowBatch, SliceBatch, Timeline
+from schemas.errors import printable
+from schemas.timeline import NULL, Bool, Column, CounterBatch, FlowBatch, Role, SliceBatch, Timeline
+
+_ON_HOST = (Role.HOST, Role.CANN)
 
 
-def to_window(timeline: Timeline, window: tuple[int, int]) -> None:
-    """Keeps what shares time with [start, end) ns; a slice of no length where it starts inside. Sets the window."""
+def to_window(timeline: Timeline, window: tuple[int, int], host_end: int | None = None) -> None:
+    """Keeps what shares time with [start, end) ns; a slice of no length where it starts inside. Sets the window.
+
+    host_end: where the window ends earlier for what runs on the host, which is ahead of the device.
+    """
     start, end = window
     masks = []
+    ends = np.array([end if host_end is None or t.role not in _ON_HOST else host_end for t in timeline.tracks])
     for b in timeline.slices:
         last = b.ts if b.instant else b.ts + b.dur
-        masks.append((b.ts < end) & ((last > start) | ((last == b.ts) & (b.ts >= start))))
+        until = end if host_end is None else ends[b.track]
+        masks.append((b.ts < until) & ((last > start) | ((last == b.ts) & (b.ts >= start))))
     samples = [(c.ts >= start) & (c.ts < end) for c in timeline.counters]
     _keep(timeline, masks, samples, "outside window")
     timeline.window = window
 
 
 def drop_categories(timeline: Timeline, categories: Sequence[str]) -> None:
-    """Leaves out slices of these categories, such as `python_function`."""
+    """Leaves out slices of these categories, such as `python_function`. Warns of one that no slice has."""
+    for category in categories:
+        if timeline.strings.find(category) == NULL:
+            timeline.warn(f"rank {timeline.rank}: --drop {printable(category, 60)}: no slice has this category")
     ids = [i for i in map(timeline.strings.find, categories) if i != NULL]
     masks = [~np.isin(np.broadcast_to(b.category, len(b)), ids) for b in timeline.slices]
     _keep(timeline, masks, [np.ones(len(c), np.bool_) for c in timeline.counters], "excluded")

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from annotators import vendor_times
 from annotators.align import align
 from annotators.annotation import Annotation
+from annotators.deepep import Peers, add_peers
 from annotators.group_condition import group_condition, group_warnings
-from annotators.launch_check import launch_check
 from annotators.times import rank_times
 from converter import annotate, cut
+from converter.arrange import set_pid, tell_processes_apart
 from converter.options import Options
 from converter.rank import Rank
+from converter.shelf import Held, put, take
+from converter.sketch import Sketch, busy_only, first_time
 from converter.summary import Summary
 from converter.window import parse_window
 from converter.write.document import REALTIME, Document, merge_layers
 from schemas.errors import InputError
-from schemas.roles import Roles, load_roles
+from schemas.roles import Roles
 from schemas.timeline import Clock, Kind, Layer, Role, StringPool, Timeline
 
 if TYPE_CHECKING:
     from schemas.dspark import RankRecords
 
-Progress = Callable[[str], None]
 MONOTONIC, FIRST_OWN_CLOCK = 3, 64  # BuiltinClock ids; 64 to 127 belong to one sequence
 
 ROOT = "Rank {rank} · DSpark"
@@ -36,36 +38,121 @@ ROOT_DESCRIPTION = (
 )
 
 
-def documents(ranks: Sequence[Rank], options: Options, summary: Summary, progress: Progress) -> list[Document]:
-    """A document per rank, then one for `All ranks`."""
-    # Names are needed to annotate, and to find what ranks have in common.
-    roles = load_roles(options.roles) if options.annotate or len(ranks) > 1 else None
-    refused = align_clocks(ranks, options, roles, summary)
-    one_host = _one_host(ranks)
-    records = _records(ranks, options, summary)
-    for rank in ranks:
-        progress(f"annotating rank {rank.timeline.rank}")
-        rank.annotations["vendor_times"] = vendor_times.annotate(rank.timeline)
-        annotate.rank(rank, options, roles, records.get(rank.timeline.rank))
-    across = annotate.across(ranks, options, refused)
-    for rank in ranks:
-        for name, annotation in rank.annotations.items():
-            _count(summary, name, annotation, f"rank {rank.timeline.rank}")
-    for name, annotation in across.items():
-        _count(summary, name, annotation, "all ranks")
-    out = [_document(rank, one_host) for rank in ranks]
-    out.append(_all_ranks(ranks, options, across, out))
-    return out
+@dataclass(frozen=True)
+class Plan:
+    """What is known of a rank once all ranks were seen. pid: of its process; window: trace time, of --window;
+    first_forward_ct: the user's word for its first step; shift: False where an archive's manifest holds the offset."""
+
+    held: Held
+    place: str | None
+    clock: Clock
+    pid: int
+    window: tuple[int, int] | None
+    records: RankRecords | None
+    options: Options
+    roles: Roles | None
+    one_host: bool
+    alone: bool
+    shift: bool = True
 
 
-def _records(ranks: Sequence[Rank], options: Options, summary: Summary) -> dict[int, RankRecords]:
+@dataclass
+class Derived:
+    """An annotated rank. rank: the light one, with Annotations that keep only what others need; counts: slices by
+    annotator; start: where its first instant stands; shared_readings: clocks that all ranks share."""
+
+    held: Held
+    rank: Rank
+    counts: dict[str, int]
+    start: int
+    shared_readings: list[dict[int, int]]
+
+
+def plans(
+    sketches: Sequence[Sketch], places: Sequence[str | None], options: Options, roles: Roles | None, summary: Summary
+) -> list[Plan]:
+    """A plan per rank: its clock, its part of --window, its process id, its records."""
+    clocks, window = align_clocks(sketches, options, roles)
+    records = _records([s.timeline.rank for s in sketches], options, summary)
+    one_host = all(c.method in ("reference", "same_host") for c in clocks)
+    timelines = [s.timeline for s in sketches]
+    pids = tell_processes_apart(timelines)
+    return [
+        Plan(
+            s.held, place, clock, pid, window, records.get(s.timeline.rank), options, roles, one_host,
+            alone=len(sketches) < 2, shift=options.layout == "single",
+        )
+        for s, place, clock, pid in zip(sketches, places, clocks, pids, strict=True)
+    ]  # fmt: skip
+
+
+def derive(plan: Plan) -> Derived:
+    """Puts a rank on the trace's clock, cuts it, annotates it."""
+    rank, options = take(plan.held), plan.options
+    timeline = rank.timeline
+    set_pid(timeline, plan.pid)
+    timeline.clock = plan.clock
+    offset = plan.clock.offset_ns
+    if plan.shift:
+        cut.shift(timeline, offset)
+    if plan.window is not None:
+        back = 0 if plan.shift else offset
+        cut.to_window(timeline, (plan.window[0] - back, plan.window[1] - back))
+        if not len(timeline.tasks):
+            timeline.warn(f"rank {timeline.rank}: no recorded task lies in the window")
+    first = options.first_forward_ct.get(timeline.rank, options.first_forward_ct.get(None))
+    if options.steps is not None and plan.roles is not None:
+        from converter.steps_window import cut_to_steps
+
+        first = cut_to_steps(timeline, options.steps, plan.records, first, plan.roles)
+    clock = plan.clock
+    if clock.causality_violations:
+        timeline.warn(
+            f"rank {timeline.rank}: {clock.causality_violations} of {clock.launch_pairs} tasks start before the "
+            f"call that launched them (at worst {clock.worst_violation_ns:,} ns): host and device clocks agree no "
+            "better than that"
+        )
+    rank.annotations["vendor_times"] = vendor_times.annotate(timeline)
+    annotate.rank(rank, options, plan.roles, plan.records, first)
+    light = _bare_annotations(rank, plan)
+    counts = {name: a.slice_count for name, a in rank.annotations.items()}
+    start = timeline.window[0] if timeline.window else first_time(timeline)
+    shared = _readings(timeline, plan.one_host)[1]
+    return Derived(put(rank, plan.place), light, counts, start, shared)
+
+
+def _bare_annotations(rank: Rank, plan: Plan) -> Rank:
+    """The light rank, in trace time."""
+    timeline = rank.timeline if plan.alone else busy_only(rank.timeline)
+    back = 0 if plan.shift or plan.alone else plan.clock.offset_ns
+    cut.shift(timeline, back)
+    light = Rank(timeline, rank.capture, rank.side)
+    for name, a in rank.annotations.items():
+        tables = {k: v.moved(back) for k, v in a.tables.items() if k == "deepep"}
+        light.annotations[name] = replace(a, layer=None, tables=tables)
+    return light
+
+
+def across(derived: Sequence[Derived], options: Options, summary: Summary) -> dict[str, Annotation]:
+    """What spans ranks; and what the annotators of all ranks have to say, in the order of the ranks."""
+    ranks = [d.rank for d in derived]
+    refused = _not_comparable(ranks, options, summary)
+    for d in derived:
+        for name, annotation in d.rank.annotations.items():
+            _count(summary, name, d.counts[name], annotation, f"rank {d.rank.timeline.rank}")
+    found = annotate.across(ranks, options, refused)
+    for name, annotation in found.items():
+        _count(summary, name, annotation.slice_count, annotation, "all ranks")
+    return found
+
+
+def _records(numbers: Sequence[int], options: Options, summary: Summary) -> dict[int, RankRecords]:
     """The DSpark records of each rank. A file that fails is said and leaves the trace without it (exit 1)."""
     out: dict[int, RankRecords] = {}
     if not options.dspark or not options.annotate:
         return out
     from converter.readers.dspark import read_records
 
-    numbers = [r.timeline.rank for r in ranks]
     for only, path in options.dspark:
         try:
             found = read_records(path)
@@ -85,62 +172,52 @@ def _records(ranks: Sequence[Rank], options: Options, summary: Summary) -> dict[
     return out
 
 
-def align_clocks(ranks: Sequence[Rank], options: Options, roles: Roles | None, summary: Summary) -> str | None:
-    """Moves every rank by its offset and cuts it to --window; why figures over ranks are refused, or None.
+def align_clocks(
+    sketches: Sequence[Sketch], options: Options, roles: Roles | None
+) -> tuple[list[Clock], tuple[int, int] | None]:
+    """The clock of every rank, and --window in trace time.
 
     The window is resolved first: anchors outside of it say nothing about the clocks inside (a long profile drifts).
     """
-    timelines = [r.timeline for r in ranks]
+    timelines = [s.timeline for s in sketches]
 
     def clocks_in(window: tuple[int, int] | None) -> list[Clock]:
         return align(
             timelines,
             reference_rank=options.reference_rank,
             assume_aligned=options.assume_aligned,
-            host_facts={r.timeline.rank: r.side.host for r in ranks},
+            host_facts={s.timeline.rank: s.host for s in sketches},
             roles=roles,
             window=window,
         )
 
     clocks, window = clocks_in(None), None
     if options.window is not None:
-        firsts = [
-            (t.window[0] if t.window else first_time(t)) + c.offset_ns for t, c in zip(timelines, clocks, strict=True)
-        ]
-        window = parse_window(options.window).resolve(min(firsts))
+        first = min(s.first + c.offset_ns for s, c in zip(sketches, clocks, strict=True))
+        window = parse_window(options.window).resolve(first)
         clocks = clocks_in(window)
-    for timeline, clock in zip(timelines, clocks, strict=True):
-        timeline.clock = clock
-        clock.launch_pairs, clock.causality_violations, clock.worst_violation_ns = launch_check(timeline)
-        cut.shift(timeline, clock.offset_ns)
-        if window is not None:
-            cut.to_window(timeline, window)
-            if not len(timeline.tasks):
-                timeline.warn(f"rank {timeline.rank}: no recorded task lies in the window")
-        if clock.causality_violations:
-            timeline.warn(
-                f"rank {timeline.rank}: {clock.causality_violations} of {clock.launch_pairs} tasks start before the "
-                f"call that launched them (at worst {clock.worst_violation_ns:,} ns): host and device clocks agree no "
-                "better than that"
-            )
+    for sketch, clock in zip(sketches, clocks, strict=True):
+        clock.launch_pairs, clock.causality_violations, clock.worst_violation_ns = sketch.launch
+    return clocks, window
+
+
+def _not_comparable(ranks: Sequence[Rank], options: Options, summary: Summary) -> str | None:
+    """Why figures over ranks are refused, or None."""
     if len(ranks) < 2:
         return None
     declared = [r.side.declared_ranks for r in ranks if r.side.declared_ranks]
     together: set[int] | None = set().union(*declared) if declared else None
-    moved = [replace(c, offset_ns=0) for c in clocks]  # the timelines are in trace time already
-    reason = group_condition(timelines, moved, options.clock_tolerance_ns, together)
+    timelines = [r.timeline for r in ranks]
+    clocks = [replace(t.clock, offset_ns=0) for t in timelines]  # the light ones are in trace time already
+    reason = group_condition(timelines, clocks, options.clock_tolerance_ns, together)
     if reason is None:
-        summary.warnings += group_warnings(timelines, moved, together)
+        summary.warnings += group_warnings(timelines, clocks, together)
     return reason
 
 
-def _one_host(ranks: Sequence[Rank]) -> bool:
-    return all(r.timeline.clock.method in ("reference", "same_host") for r in ranks)
-
-
-def _count(summary: Summary, name: str, annotation: Annotation, who: str) -> None:
+def _count(summary: Summary, name: str, count: int, annotation: Annotation, who: str) -> None:
     entry = summary.annotators.setdefault(name, {"slices": 0, "skipped": None})
-    entry["slices"] += annotation.slice_count
+    entry["slices"] += count
     if annotation.skipped is not None and not entry["slices"]:
         entry["skipped"] = annotation.skipped
     elif annotation.skipped is None:
@@ -152,8 +229,11 @@ def _count(summary: Summary, name: str, annotation: Annotation, who: str) -> Non
         summary.refused.append(f"{who}: {reason}")
 
 
-def _document(rank: Rank, one_host: bool) -> Document:
+def document(rank: Rank, one_host: bool, peers: Peers | None = None) -> Document:
+    """A rank's part of the trace. peers: what is known of its dispatches and combines once all ranks are."""
     timeline = rank.timeline
+    if peers is not None:
+        add_peers(rank.annotations["deepep"], peers)
     root = timeline.track(
         ROOT.format(rank=timeline.rank),
         Kind.GROUP,
@@ -209,9 +289,8 @@ def _readings(timeline: Timeline, one_host: bool) -> tuple[list[dict[int, int]],
     return out, shared
 
 
-def _all_ranks(
-    ranks: Sequence[Rank], options: Options, across: dict[str, Annotation], documents: Sequence[Document]
-) -> Document:
+def all_ranks(numbers: Sequence[int], options: Options, across: dict[str, Annotation], start: int) -> Document:
+    """The part of the trace that spans ranks, and the facts of the run."""
     layers = [a.layer for a in across.values() if a.layer is not None]
     run = Layer(layers[0].strings if layers else StringPool())
     root = run.track(
@@ -224,8 +303,10 @@ def _all_ranks(
     )
     facts: dict[str, Any] = {
         "tool": {"name": "npu-perfetto", "version": version("npu-perfetto")},
-        "ranks": ", ".join(str(r.timeline.rank) for r in ranks),
+        "ranks": ", ".join(map(str, numbers)),
     }
+    if options.fingerprint:
+        facts["fingerprint"] = options.fingerprint
     if options.facts:
         facts["run"] = dict(options.facts)
     for name, annotation in across.items():
@@ -233,11 +314,9 @@ def _all_ranks(
         if annotation.refused:
             facts.setdefault("refused", {})[name] = "; ".join(annotation.refused)
     merged = merge_layers(run, layers, root)
-    return Document(merged, _facts_track(merged, root), facts, min(d.start for d in documents))
+    return Document(merged, _facts_track(merged, root), facts, start)
 
 
-def first_time(timeline: Timeline) -> int:
-    """The earliest time of anything recorded; 0 in an empty Timeline."""
-    firsts = [int(b.ts.min()) for b in timeline.slices if len(b)]
-    firsts += [int(c.ts.min()) for c in timeline.counters if len(c)]
-    return min(firsts, default=0)
+def one_host(derived: Sequence[Derived]) -> bool:
+    """Do all ranks of the trace share one host, and so MONOTONIC?"""
+    return all(d.rank.timeline.clock.method in ("reference", "same_host") for d in derived)

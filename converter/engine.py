@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ENGINE_VARIABLE = "NPU_PERFETTO_TRACE_PROCESSOR"
 CHUNK_BYTES = 4 << 20
+TAR_CHUNK_BYTES = 64 << 10  # v52 fails a check of its own where one piece holds the ends of several members
 
 # CellType of perfetto.protos.QueryResult.CellsBatch
 _NULL, _VARINT, _FLOAT64, _STRING, _BLOB = 1, 2, 3, 4, 5
@@ -162,7 +163,10 @@ def _chunks(name: str, trace: str | bytes) -> Iterator[bytes]:
             zipped = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
-            while chunk := file.read(CHUNK_BYTES):
+            chunk = file.read(TAR_CHUNK_BYTES)
+            yield chunk
+            size = TAR_CHUNK_BYTES if chunk[257:262] == b"ustar" else CHUNK_BYTES
+            while chunk := file.read(size):
                 yield chunk
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(name, f"the gzip data is damaged or cut short: {error}") from error

@@ -16,7 +16,11 @@ from typing import Literal
 
 from schemas.errors import InputError, UsageError, printable
 
-FileKind = Literal["kernels", "task_time", "trace", "memory", "step_trace", "db"]
+FileKind = Literal[
+    "kernels", "task_time", "trace", "memory", "step_trace", "db", "communication", "communication_matrix", "analysis"
+]
+#: Files that say more about a capture and hold no slices of their own.
+SIDE_KINDS = ("memory", "step_trace", "communication", "communication_matrix", "analysis")
 
 HEAD_BYTES = 8192
 GZIP_MAGIC = b"\x1f\x8b"
@@ -33,6 +37,9 @@ _NAMES: tuple[tuple[re.Pattern[str], FileKind], ...] = tuple(
         (r".*\.trace\.json(\.gz)?", "trace"),
         (r"memory_record.*\.csv", "memory"),
         (r"step_trace_time.*\.csv", "step_trace"),
+        (r"communication.*matrix.*\.json", "communication_matrix"),
+        (r"communication(?!_statistic).*\.json", "communication"),
+        (r"analysis\.db", "analysis"),
         (r"ascend_(pytorch|mindspore)_profiler.*\.db", "db"),
         (r"msprof.*\.db", "db"),
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from converter.capture import Capture, CaptureKind
 from converter.capture_files import OUTPUT_NAMES, add_clock_files, add_file, add_output, entries
-from converter.file_kinds import check_database, is_folder, kind_by_content, kind_by_name, stem
+from converter.file_kinds import SIDE_KINDS, check_database, is_folder, kind_by_content, kind_by_name, stem
 from converter.ranks import find_rank, number_the_rest, rank_in_name, rank_of_value
 from converter.readers.side_files import Damaged, read_json
 from schemas.errors import InputError, UsageError, printable
@@ -32,7 +32,6 @@ _TODO_MINDSPORE = (
     "installed, then convert again"
 )
 _TODO_MSPROF = "run `msprof --export=on --output=FOLDER` where CANN is installed, then convert again"
-_TODO_DB = "export it as text too (export_type=Text, or `msprof --export=on --type=text`)"
 _LOOKED_FOR = "looked for *_ascend_pt, *_ascend_ms, PROF_* and files such as kernel_details.csv and trace_view.json"
 
 
@@ -143,11 +142,10 @@ def _file(path: str) -> Capture:
     name = PurePath(path).name
     kind = kind_by_name(name) or kind_by_content(path)
     capture = Capture(path, path, stem(name), "file")
-    if kind in ("memory", "step_trace"):
+    if kind in SIDE_KINDS:
         raise InputError(path, "holds no tasks", todo="give the folder that it lies in")
     if kind == "db":
         check_database(path)
-        raise InputError(path, "SQLite exports aren't read yet", todo=_TODO_DB)
     add_file(capture, kind, path)
     folder = os.path.dirname(path) or "."
     own = PurePath(os.path.abspath(folder)).name
@@ -238,9 +236,8 @@ def _capture_folder(
     add_output(capture, root, output)
     if not capture.data_files:
         raise _nothing(folder, kind, names)
-    if len(capture.data_files) == len(capture.dbs):
+    if not capture.texts:
         check_database(capture.dbs[0])
-        raise InputError(folder, "holds only an SQLite export, which isn't read yet", todo=_TODO_DB)
     _set_rank(capture, (input_name(folder), *above) if output else above)
     return capture
 
@@ -271,16 +268,18 @@ def _loose_files(given: str, folder: str, names: Mapping[str, bool], above: tupl
             continue
         own = ".trace.json" in name.lower()
         groups.setdefault(name if own else rank_in_name(name), []).append((name, file_kind))
+    ranked = [kind for key, members in groups.items() if key is not None for _, kind in members]
+    if len(groups) == 2 and None in groups and set(ranked) == {"db"}:  # its name has the rank, those of the texts don't
+        groups = {None: [member for members in groups.values() for member in members]}
     for members in groups.values():
-        if all(file_kind in ("memory", "step_trace") for _, file_kind in members):
+        if all(file_kind in SIDE_KINDS for _, file_kind in members):
             continue
         single = len(groups) > 1 or len(members) == 1
         path = os.path.join(folder, members[0][0]) if single else folder
         capture = Capture(given, path, input_name(path), "file")
         add_output(capture, folder, folder, {name for name, _ in members})
-        if len(capture.data_files) == len(capture.dbs):
+        if not capture.texts:
             check_database(capture.dbs[0])
-            raise InputError(path, "SQLite exports aren't read yet", todo=_TODO_DB)
         if len(groups) == 1:
             add_clock_files(capture, folder)
         _set_rank(capture, (PurePath(os.path.abspath(folder)).name, *above))

@@ -8,6 +8,7 @@ import shlex
 import socket
 import stat
 import sys
+import signal
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -67,6 +68,7 @@ def run(request: Request) -> int:
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is how a server ends well
             _show(request, url, server, say)
             if ui == "local":
                 say(f"serving {printable(trace)} on {server.url()} until Ctrl-C")

@@ -22,6 +22,7 @@ _PART_OF_GROUP = re.compile(r"(?:tp|dp|pp|ep|cp|sp|local|node)[_-]$", re.IGNOREC
 # SGLang names its host traces `{time}-TP-{n}[-DP-{n}][-PP-{n}]...`: the TP rank spans the data parallel ranks too.
 _TP = re.compile(r"(?<![a-z])TP-(\d{1,7})(?!\d)", re.IGNORECASE)
 _LATER_PP = re.compile(r"(?<![a-z])PP-0*[1-9]", re.IGNORECASE)
+_DB_NAME = re.compile(r"ascend_(?:pytorch|mindspore)_profiler_(\d{1,7})\.db", re.IGNORECASE)
 _INFO_NAME = re.compile(r"profiler_info_(\d{1,7})\.json")
 
 
@@ -30,6 +31,8 @@ def rank_in_name(name: str) -> int | None:
     for match in _RANK.finditer(name):
         if not _PART_OF_GROUP.search(name[: match.start()]):
             return int(match[1])
+    if match_db := _DB_NAME.fullmatch(name):
+        return int(match_db[1])
     match_tp = _TP.search(name)
     if match_tp and not _LATER_PP.search(name):
         return int(match_tp[1])
@@ -61,6 +64,9 @@ def find_rank(
     from_file = None
     if capture.profiler_info and (match := _INFO_NAME.fullmatch(PurePath(capture.profiler_info).name)):
         from_file = int(match[1])
+    if from_file is None:
+        of_dbs = (_DB_NAME.fullmatch(PurePath(path).name) for path in capture.dbs)
+        from_file = next((int(match[1]) for match in of_dbs if match), None)
 
     if from_info is not None:
         capture.rank, capture.rank_source = from_info, "profiler_info" if capture.profiler_info else "info.json"
@@ -72,7 +78,7 @@ def find_rank(
         capture.rank, capture.rank_source = from_folder, "file name" if capture.kind == "file" else "folder name"
     others = {
         "profiler_metadata.json": from_metadata,
-        "the name of profiler_info": from_file,
+        "the name of a file in it": from_file,
         "the name": from_folder,
     }
     for who, rank in others.items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +15,7 @@ from converter.report_md import WIDTH, views_to_md
 from converter.report_tables import JSON_TABLES, NEEDS, TABLES, Tables, load
 from converter.report_view import Limits, View
 from converter.rows import json_value
+from converter.rows import to_csv as rows_to_csv
 from schemas.errors import EngineError, InputError, NpuPerfettoError, UsageError, printable
 
 SECTIONS: dict[str, Callable[[Tables, Limits], View]] = {
@@ -33,7 +32,7 @@ SECTIONS: dict[str, Callable[[Tables, Limits], View]] = {
 }
 
 MD_LIMITS = Limits(gaps=10, patterns=10, steps=40)
-HTML_LIMITS = Limits(gaps=50, patterns=30, steps=500)
+HTML_LIMITS = Limits(gaps=20, patterns=20, steps=500)
 
 
 @dataclass
@@ -111,17 +110,12 @@ def to_md(reports: Iterable[Tables], table: str | None, limits: Limits, width: i
     return "\n".join(views_to_md(f"Report of {t.trace}", views(t, table, limits), width) for t in reports)
 
 
-def to_csv(reports: Sequence[Tables], table: str) -> str:
-    """One table, exact; with several traces the first column is `trace`. NULL is an empty cell."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for i, tables in enumerate(reports):
-        result = tables[table]
-        if not i:
-            writer.writerow([*(["trace"] if len(reports) > 1 else []), *result.columns])
-        for row in result.rows:
-            writer.writerow([*([tables.trace] if len(reports) > 1 else []), *("" if v is None else v for v in row)])
-    return out.getvalue()
+def to_csv(reports: Sequence[Tables], table: str, escape: bool = False) -> str:
+    """One table, exact; with several traces the first column is `trace`. escape: for a terminal."""
+    several = len(reports) > 1
+    columns = reports[0][table].columns
+    rows = [(t.trace, *row) if several else row for t in reports for row in t[table].rows]
+    return rows_to_csv(["trace", *columns] if several else columns, rows, escape)
 
 
 def to_json(reports: Sequence[Tables], table: str | None) -> str:

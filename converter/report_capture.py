@@ -76,8 +76,7 @@ def vendor_view(tables: Tables, limits: Limits) -> View:
 
 def clocks_view(tables: Tables, limits: Limits) -> View:
     """How the ranks' clocks were put on one."""
-    heads = ("rank", "method", "offset us", "drift ppm", "resid. med us", "resid. max us", "anchors", "launches")
-    heads = (*heads, "too early", "worst us")
+    head = "rank, method, offset us, drift ppm, resid. med us, resid. max us, anchors, launches, too early, worst us"
     cells = [
         [
             str(r["rank"]),
@@ -101,7 +100,7 @@ def clocks_view(tables: Tables, limits: Limits) -> View:
         "and device clock of that rank.",
     )
     if cells:
-        view.grids.append(Grid(heads, cells, text=columns(1)))
+        view.grids.append(Grid(head.split(", "), cells, text=columns(1)))
     else:
         view.notes.append("no clock is described.")
     return view

@@ -61,7 +61,9 @@ def step_stack(tables: Tables) -> tuple[str, str]:
     if not ranks:
         return "", ""
     shown = ranks[:MAX_RANKS]
-    notes = [] if len(shown) == len(ranks) else [f"The first {MAX_RANKS} of {len(ranks)} ranks."]
+    notes = ["Other is the rest of the time from one step's start to the next one's."]
+    if len(shown) < len(ranks):
+        notes.append(f"The first {MAX_RANKS} of {len(ranks)} ranks.")
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(10.5, 0.7 + 1.75 * len(shown)), layout="constrained")
         panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]

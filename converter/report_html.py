@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from html import escape as escape_html
@@ -14,10 +15,13 @@ from schemas.errors import printable
 #: The page may style itself and nothing else: no script, no image, no connection, no form, no frame around it.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
+#: Where a long name may go on in the next line.
+_BREAK = re.compile(r"[_:/.](?=\w)")
+
 CSS = """
 :root { --ink: #111827; --soft: #4b5563; --line: #e5e7eb; --head: #f3f4f6; --mark: #0072B2; }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem; max-width: 76rem; color: var(--ink); background: #fff;
+body { margin: 0 auto; padding: 1.5rem; max-width: 84rem; color: var(--ink); background: #fff;
   font: 14px/1.5 system-ui, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 .5rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; padding-top: .6rem; border-top: 1px solid var(--line); }
@@ -26,11 +30,11 @@ p.reading { color: var(--soft); }
 nav a { margin-right: .9rem; color: var(--mark); text-decoration: none; white-space: nowrap; }
 .scroll { overflow-x: auto; margin: .5rem 0 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: .3rem 0; }
+caption { text-align: left; font-weight: 600; padding: .3rem 0; white-space: nowrap; }
 th, td { padding: .18rem .6rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; white-space: nowrap; }
 th { background: var(--head); position: sticky; top: 0; }
 td.text, th.text { text-align: left; }
-td.name { white-space: normal; overflow-wrap: anywhere; min-width: 8rem; unicode-bidi: isolate; }
+td.name { font-size: 13px; white-space: normal; overflow-wrap: anywhere; min-width: 8rem; unicode-bidi: isolate; }
 tr.sum td { background: #fafafa; font-weight: 600; }
 tr:hover td { background: #eff6ff; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: .5rem 0; }
@@ -116,6 +120,7 @@ def _grid(grid: Grid, trace: str) -> str:
         if grid.open and n < len(grid.open) and grid.open[n]:
             command = f"npu-perfetto open {shlex.quote(printable(trace))} {grid.open[n]}"
             cells[0] = f"<details><summary>{cells[0]}</summary><code>{_text(command)}</code></details>"
+        cells = [_BREAK.sub(r"\g<0><wbr>", cell) if i in grid.names else cell for i, cell in enumerate(cells)]
         inner = "".join(f"<td{kind(i)}>{cell}</td>" for i, cell in enumerate(cells))
         mark = ' class="sum"' if n >= first_summary else ""
         rows.append(f"<tr{mark}>{inner}</tr>\n")

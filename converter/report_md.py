@@ -14,7 +14,7 @@ WIDTH = 120
 NARROWEST = 10  # of a column with names, where the table does not fit otherwise
 
 #: What Markdown would act on: code, emphasis, links, strike-through, a bar that ends the cell, HTML.
-_ACTIVE = re.compile(r"[\\`*\[\]~|]")
+_ACTIVE = re.compile(r"[\\`*~|]|\](?=[(\[:])")
 _OPENS, _CLOSES = re.compile(r"(?<!\w)_(?=\w)"), re.compile(r"(?<=\w)_(?!\w)")
 _ENTITIES = {"<": "&lt;", ">": "&gt;"}
 

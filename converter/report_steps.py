@@ -131,8 +131,7 @@ def segments_view(tables: Tables, limits: Limits) -> View:
         "streams than the main one. resid.: recorded less placed.",
     )
     wall = {k[0]: median(s["step_wall_ms"] for s in v) for k, v in grouped(tables.dicts("steps"), "rank").items()}
-    heads = ("rank", "segment", "steps", "sum ms", "elapsed ms", "step wall ms", "union ms", "others ms")
-    heads = (*heads, "resid. us", "known by")
+    head = "rank, segment, steps, sum ms, elapsed ms, step wall ms, union ms, others ms, resid. us, known by"
     cells = [
         [
             str(rank),
@@ -149,7 +148,7 @@ def segments_view(tables: Tables, limits: Limits) -> View:
         for (rank, segment), rows in sorted(grouped(tables.dicts("segments"), "rank", "segment").items())
     ]
     if cells:
-        view.grids.append(Grid(heads, cells, text=columns(1, 9)))
+        view.grids.append(Grid(head.split(", "), cells, text=columns(1, 9)))
     else:
         view.notes.append(reason(by_rank(tables), "segments"))
     return view

@@ -24,6 +24,7 @@ class Summary:
     failed_side_inputs: list[str] = field(
         default_factory=list
     )  # --dspark files that failed: exit 1, the trace is there
+    skipped: bool = False  # under --skip-existing: the trace that is there is of these inputs
 
     @property
     def strict_failure(self) -> bool:
@@ -50,7 +51,8 @@ class Summary:
                 self.lost = True
 
     def as_dict(self) -> dict[str, Any]:
-        return {
+        skipped = {"skipped": True} if self.skipped else {}
+        return skipped | {
             "output": self.output,
             "bytes": self.bytes,
             "ranks": self.ranks,

@@ -59,9 +59,10 @@ def make_out_dir(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def whole_file(target: str, compress: bool = False) -> Iterator[IO[bytes]]:
+def whole_file(target: str, compress: bool = False, run: str = "") -> Iterator[IO[bytes]]:
     """A binary file that appears under `target` when the block ends well, and leaves nothing when it does not.
 
+    run: marks the temporary file, for `sweep`.
     Raises OutputError where the disk is full, the folder vanished, ... `-` writes the finished file to stdout.
     """
     to_stdout = target == STDOUT
@@ -74,7 +75,7 @@ def whole_file(target: str, compress: bool = False) -> Iterator[IO[bytes]]:
             else:
                 folder, name = os.path.split(place)
                 # A name of its own for each writer; short enough where the target's own name is at the limit.
-                temporary = os.path.join(folder, f".{name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.part")
+                temporary = os.path.join(folder, f".{name[:100]}.{run or os.getpid()}-{secrets.token_hex(4)}.part")
                 handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
             with os.fdopen(handle, "wb", buffering=1 << 20) as raw:
                 if compress:
@@ -100,3 +101,18 @@ def whole_file(target: str, compress: bool = False) -> Iterator[IO[bytes]]:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def sweep(target: str, run: str) -> None:
+    """Removes what a killed worker of this run left beside the target."""
+    if target == STDOUT or not run:
+        return
+    folder, name = os.path.split(os.path.realpath(target))
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(folder):
+            if entry.startswith(f".{name[:100]}.{run}-"):
+                left = os.path.join(folder, entry)
+                if os.path.isdir(left):
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    os.unlink(left)

@@ -6,7 +6,7 @@ Arrays are [n], times int64 ns on the rank's clock, NULL (-1) where an integer i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -199,3 +199,10 @@ class DeepEp:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def moved(self, offset_ns: int) -> DeepEp:
+        """The same, later by so much."""
+        if not offset_ns:
+            return self
+        times = {name: getattr(self, name) for name in ("issue_ts", "hook_ts", "done_ts")}
+        return replace(self, **{name: np.where(ts == -1, ts, ts + offset_ns) for name, ts in times.items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -12,31 +12,34 @@ npu-perfetto convert host_4100_ascend_pt                      one capture, to ho
 
 npu-perfetto convert run/ --dspark server_info.json -o run.pftrace    all ranks of a run in one trace
 
-npu-perfetto convert night/* --out-dir traces/               a trace per input
+npu-perfetto convert night/* --out-dir traces/ --jobs 8      a trace per input
+
+find night -name '*_ascend_pt' -print0 | npu-perfetto convert --files0-from - --out-dir traces/ --skip-existing
 """
 
 
 def command(
     inputs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="INPUT...",
             help="Capture folders (*_ascend_pt, *_ascend_ms, PROF_*), folders that hold captures, or single files: "
-            "kernel_details.csv, op_summary*.csv, task_time*.csv, trace_view.json, msprof*.json, *.trace.json\\[.gz].",
+            "kernel_details.csv, op_summary*.csv, task_time*.csv, trace_view.json, msprof*.json, *.trace.json\\[.gz], ascend_pytorch_profiler*.db, "
+            "msprof*.db.",
             show_default=False,
         ),
-    ],
+    ] = None,
     output: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(
             "-o", "--output", metavar="FILE", help="All inputs into this one trace; FILE.gz compresses, - is stdout."
         ),
     ] = None,
     out_dir: Annotated[
-        Optional[str], typer.Option("--out-dir", metavar="DIR", help="One trace per INPUT, into this folder.")
+        str | None, typer.Option("--out-dir", metavar="DIR", help="One trace per INPUT, into this folder.")
     ] = None,
     dspark: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Option(
             "--dspark", metavar="[RANK=]FILE", help="DSpark step records (/server_info JSON, JSONL, ...). Repeatable."
         ),
@@ -45,13 +48,13 @@ def command(
         str, typer.Option("--annotate", metavar="all|none|A,B", help="Which tracks to derive.")
     ] = "all",
     first_forward_ct: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Option(
             "--first-forward-ct", metavar="[RANK=]N", help="The forward_ct of the first step in the trace. Repeatable."
         ),
     ] = None,
     window: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(
             "--window",
             metavar="START:END",
@@ -59,10 +62,10 @@ def command(
         ),
     ] = None,
     steps: Annotated[
-        Optional[str], typer.Option("--steps", metavar="A:B", help="Only the steps with forward_ct A to B.")
+        str | None, typer.Option("--steps", metavar="A:B", help="Only the steps with forward_ct A to B.")
     ] = None,
     reference_rank: Annotated[
-        Optional[int],
+        int | None,
         typer.Option("--reference-rank", metavar="N", help="The rank whose clock the others are aligned to."),
     ] = None,
     assume_aligned: Annotated[
@@ -77,13 +80,16 @@ def command(
         ),
     ] = "50us",
     roles: Annotated[
-        Optional[str], typer.Option("--roles", metavar="FILE", help="A role table (TOML) over the built-in one.")
+        str | None, typer.Option("--roles", metavar="FILE", help="A role table (TOML) over the built-in one.")
     ] = None,
     fact: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Option("--fact", metavar="KEY=VALUE", help="A fact of the run, kept in the trace. Repeatable."),
     ] = None,
     pmu: Annotated[bool, typer.Option("--pmu", help="Keep the PMU columns as arguments.")] = False,
+    prefer: Annotated[
+        str, typer.Option("--prefer", metavar="text|db", help="Which export to read where a capture holds both.")
+    ] = "text",
     with_token_ids: Annotated[bool, typer.Option("--with-token-ids", help="Write token ids of the records.")] = False,
     with_request_ids: Annotated[
         bool, typer.Option("--with-request-ids", help="Write request ids of the records.")
@@ -91,6 +97,23 @@ def command(
     max_input_bytes: Annotated[
         int, typer.Option("--max-input-bytes", metavar="N", help="Refuse an input that unpacks to more.")
     ] = 16 << 30,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="A,B", help="Leave out slices of these categories, such as python_function."),
+    ] = None,
+    layout: Annotated[
+        str,
+        typer.Option(
+            "--layout", metavar="single|archive", help="archive: a trace per rank in a tar, offsets in its manifest."
+        ),
+    ] = "single",
+    files0_from: Annotated[
+        str | None,
+        typer.Option("--files0-from", metavar="FILE|-", help="Read the inputs from FILE, each ended by NUL."),
+    ] = None,
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="Leave a trace that was made of the same content and options.")
+    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check each trace against its input when it is written.")
     ] = False,
@@ -98,9 +121,17 @@ def command(
         bool,
         typer.Option("--strict", help="Leave with 3 where something was dropped or refused, or an input was damaged."),
     ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", help="How many inputs to convert at once.")] = 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", help="Processes: over inputs, or over the ranks of one trace.")
+    ] = 1,
+    backend: Annotated[
+        str, typer.Option("--backend", metavar="loky|dask|ray", help="Where they run: here, or on a running cluster.")
+    ] = "loky",
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Of the cluster, such as tcp://host:8786.")
+    ] = None,
     summary: Annotated[
-        Optional[str], typer.Option("--summary", metavar="FILE|-", help="What was done, as JSON: one line per trace.")
+        str | None, typer.Option("--summary", metavar="FILE|-", help="What was done, as JSON: one line per trace.")
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only errors.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Each step, and every warning.")] = False,
@@ -111,12 +142,13 @@ def command(
     raise typer.Exit(
         run(
             Request(
-                inputs=inputs, output=output, out_dir=out_dir, dspark=dspark or [], annotate=annotate,
+                inputs=inputs or [], output=output, out_dir=out_dir, dspark=dspark or [], annotate=annotate,
                 first_forward_ct=first_forward_ct or [], window=window, steps=steps, reference_rank=reference_rank,
                 assume_aligned=assume_aligned, clock_tolerance=clock_tolerance, roles=roles, facts=fact or [],
-                pmu=pmu, with_token_ids=with_token_ids, with_request_ids=with_request_ids,
+                pmu=pmu, prefer=prefer, with_token_ids=with_token_ids, with_request_ids=with_request_ids,
                 max_input_bytes=max_input_bytes, verify=verify, strict=strict, jobs=jobs, summary=summary,
-                quiet=quiet, verbose=verbose,
+                quiet=quiet, verbose=verbose, backend=backend, scheduler=scheduler, files0_from=files0_from,
+                skip_existing=skip_existing, drop=drop or [], layout=layout,
             )
         )
     )  # fmt: skip

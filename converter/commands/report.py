@@ -66,6 +66,7 @@ def command(
     import sys
 
     from converter import report
+    from converter.report_md import WIDTH
     from schemas.errors import UsageError
 
     form, name = output_format.value, None if table is None else table.value
@@ -85,7 +86,7 @@ def command(
     if reports.tables:
         if form == "csv":
             assert name is not None
-            text = report.to_csv(reports.tables, name)
+            text = report.to_csv(reports.tables, name, escape=sys.stdout.isatty())
         elif form == "json":
             text = report.to_json(reports.tables, name)
         elif form == "html":
@@ -93,8 +94,8 @@ def command(
 
             text = to_html([(t, report.views(t, name, limits)) for t in reports.tables])
         else:
-            wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else report.WIDTH
-            text = report.to_md(reports.tables, name, limits, max(60, min(wide, report.WIDTH)))
+            wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+            text = report.to_md(reports.tables, name, limits, max(60, min(wide, WIDTH)))
         sys.stdout.write(text)
     if reports.failures:
         raise typer.Exit(1)

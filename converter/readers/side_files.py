@@ -4,7 +4,7 @@
 * host/ and device_{id}/ of PROF_*: start_info, end_info, info.json, host_start.log, dev_start.log: 4.1
 * step_trace_time.csv: 1.3 (the vendor's own sums per step, to compare with)
 
-Ignored on purpose: sample.json (the profiler's options again), communication*.json (times rounded by float64),
+Ignored on purpose: sample.json (the profiler's options again), communication*.json (see hccl_detail.py),
 operator_details.csv (no times), the sqlite and data folders of PROF_* (raw).
 A damaged side file is a warning that names the file, never a failure: the times of the tasks don't depend on it.
 """
@@ -77,14 +77,14 @@ class Damaged(Exception):
     """A side file that can't be used; the text says why."""
 
 
-def _bytes(path: str) -> bytes:
+def _bytes(path: str, limit: int = MAX_BYTES) -> bytes:
     try:
         with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(limit + 1)
     except OSError as error:
         raise Damaged(f"can't be read ({error.strerror})") from error
-    if len(data) > MAX_BYTES:
-        raise Damaged("is larger than 64 MiB")
+    if len(data) > limit:
+        raise Damaged(f"is larger than {limit >> 20} MiB")
     if not data.strip(b"\x00 \r\n\t"):
         raise Damaged("is empty")
     return data
@@ -92,7 +92,12 @@ def _bytes(path: str) -> bytes:
 
 def read_json(path: str) -> dict[str, Any]:
     """The JSON object of a small file. Raises Damaged."""
-    data = _bytes(path)
+    return parse_json(path, MAX_BYTES)
+
+
+def parse_json(path: str, limit: int) -> dict[str, Any]:
+    """The JSON object of a file of at most `limit` bytes. Raises Damaged."""
+    data = _bytes(path, limit)
     try:
         value = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:

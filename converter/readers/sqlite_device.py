@@ -83,6 +83,7 @@ def read_device(
 ) -> DeviceRows:
     """Adds the slices of the device to the timeline and to parts."""
     out = DeviceRows()
+    groups = _Groups(timeline)
     if db.has("TASK"):
         db.require("TASK", "startNs", "endNs")
         tasks = usable("TASK", db.read("TASK", _TASK, times=("start", "end")), timeline.tally.slices, floor_ns)
@@ -90,8 +91,8 @@ def read_device(
             of_plane = _add_tasks(db, texts, timeline, parts, tasks, pmu)
             assert parts.hardware is not None
             out.add(parts.hardware, tasks["connection_id"], ~of_plane)
-            _add_planes(db, texts, timeline, parts, tasks)
-    _add_collectives(db, texts, timeline, parts, out, floor_ns)
+            _add_planes(db, texts, timeline, parts, tasks, groups)
+    _add_collectives(db, texts, timeline, parts, out, groups, floor_ns)
     return out
 
 
@@ -163,13 +164,8 @@ class _Groups:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        devices = {t.device for t in timeline.tracks if t.kind is Kind.GROUP and t.device != NULL}
-        self._several = len(devices) > 1
         self._parents: dict[int, int] = {}
         self._tracks: dict[tuple[int, int, int], int] = {}
-        for i, track in enumerate(timeline.tracks):
-            if track.role in (Role.COMMUNICATION, Role.PLANE):
-                raise AssertionError(f"track {i} is there already")
 
     def lanes(self, device: npt.NDArray[Any], group: Int32, plane: npt.NDArray[Any] | None = None) -> Int32:
         """int32[n]: the lane of each row. plane None: the group's own lane."""
@@ -188,7 +184,8 @@ class _Groups:
             found = self._timeline.track(f"Plane {plane}", parent=parent, role=Role.PLANE, device=device, order=plane)
         else:
             if device not in self._parents:
-                name = f"Communication NPU {device}" if self._several else "Communication"
+                devices = {t.device for t in self._timeline.tracks if t.kind is Kind.GROUP and t.device != NULL}
+                name = f"Communication NPU {device}" if len(devices) > 1 else "Communication"
                 self._parents[device] = self._timeline.track(name, Kind.GROUP, parent=process_track(self._timeline))
             name = self._timeline.strings[group]
             found = self._timeline.track(
@@ -199,14 +196,9 @@ class _Groups:
         return found
 
 
-def _groups(timeline: Timeline, parts: TraceParts) -> _Groups:
-    if parts.groups is None:
-        parts.groups = _Groups(timeline)
-    groups: _Groups = parts.groups
-    return groups
-
-
-def _add_planes(db: Database, texts: Texts, timeline: Timeline, parts: TraceParts, tasks: Rows) -> None:
+def _add_planes(
+    db: Database, texts: Texts, timeline: Timeline, parts: TraceParts, tasks: Rows, groups: _Groups
+) -> None:
     reals: dict[str, str | None] = (
         {"bandwidth(GB/s)": "bandwidth"} if db.has("COMMUNICATION_TASK_INFO", "bandwidth") else {}
     )
@@ -232,7 +224,7 @@ def _add_planes(db: Database, texts: Texts, timeline: Timeline, parts: TracePart
     columns += [_texts(key, texts.enum(table, rows[key])) for key, table in _ENUMS.items()]
     for key in reals:
         columns.append(Column(key, "float", rows[key], ~np.isnan(rows[key])))
-    lanes = _groups(timeline, parts).lanes(
+    lanes = groups.lanes(
         np.maximum(tasks["device"][task], 0), texts.arguments(rows["group"]), np.maximum(rows["plane"], 0)
     )
     batch = SliceBatch(
@@ -242,7 +234,13 @@ def _add_planes(db: Database, texts: Texts, timeline: Timeline, parts: TracePart
 
 
 def _add_collectives(
-    db: Database, texts: Texts, timeline: Timeline, parts: TraceParts, out: DeviceRows, floor_ns: int
+    db: Database,
+    texts: Texts,
+    timeline: Timeline,
+    parts: TraceParts,
+    out: DeviceRows,
+    groups: _Groups,
+    floor_ns: int,
 ) -> None:
     if not db.has("COMMUNICATION_OP"):
         return
@@ -270,7 +268,7 @@ def _add_collectives(
     device = rows["device"]
     if (device == NULL).all():  # schema 1.0.0: the op doesn't say, so it is the one device of the file
         device = np.full(len(device), int(parts.device_id[0]) if len(parts.device_id) else 0, np.int64)
-    lanes = _groups(timeline, parts).lanes(np.maximum(device, 0), texts.arguments(rows["group"]))
+    lanes = groups.lanes(np.maximum(device, 0), texts.arguments(rows["group"]))
     batch = SliceBatch(
         lanes, rows["start"], rows["dur"], texts.names(rows["name"]), columns=[c for c in columns if c is not None]
     )

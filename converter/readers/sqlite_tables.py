@@ -187,6 +187,16 @@ class Database:
         for rows in self._rows(table, sql, ""):
             yield from rows
 
+    def records(self, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """The rows of a small table as they are. Nothing where the table or a column is absent."""
+        if not self.has(table.upper(), *columns):
+            return
+        quoted, _ = self._tables[table.upper()]
+        names = ", ".join(f'"{column}"' for column in columns)
+        for rows in self._rows(table, f"SELECT {names} FROM {quoted}", ""):
+            for row in rows:
+                yield dict(zip(columns, row, strict=True))
+
     def pairs(self, table: str, key_column: str, value_column: str) -> list[tuple[str, str]]:
         """All rows of a small table of two texts."""
         if not self.has(table, key_column, value_column):

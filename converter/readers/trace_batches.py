@@ -37,11 +37,13 @@ class TraceParts:
     hardware: all slices on streams, in file order, under canonical keys; device_id, stream_id: int64[n] aligned to it.
     communication: the collectives (not their tasks). relative: the times are no epoch times.
     pid: of the process named Python. header: the keys beside traceEvents.
+    recorded: which hardware slices are recorded tasks, where the source says so itself; None: their task type tells.
     """
 
     hardware: SliceBatch | None = None
     device_id: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     stream_id: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    recorded: npt.NDArray[np.bool_] | None = None
     communication: SliceBatch | None = None
     planes: list[SliceBatch] = field(default_factory=list)
     overlap: list[SliceBatch] = field(default_factory=list)

@@ -16,7 +16,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, Track
 from schemas.checksum import slice_checksums
 from schemas.timeline import Int32, Int64, Kind, Track
 
-
 CROSSING = "Slices that cross those of the thread: they overlap without nesting."
 
 

@@ -167,6 +167,17 @@ def test_few_steps_at_the_edge_are_said() -> None:
     assert "only 1 of 4 steps" in found.warnings[0]
 
 
+def test_few_steps_at_the_edge_with_a_sign_against_them_are_refused() -> None:
+    found = run(of_bs(9, 9, 1, 2, cpu=[500.0] * 4), [1, 2, 3, 4, 5], start_ms=[0.0, 20.0, 40.0, 60.0, 80.0])
+    assert found.shift is None
+    assert "only 2 of 5 steps" in found.refused
+    assert "step_cpu_ms differs" in found.refused
+    rows = [{"forward_ct": n, "bs": 1, "reqs": [{"prefix_len": 50}]} for n in range(3)]
+    found = run(rows[:1], [1, 2, 3], g_sk=[700, 800, 900])
+    assert found.shift is None
+    assert "set aside" in found.refused
+
+
 def test_no_records() -> None:
     assert "no usable record" in run([], [1]).refused
 

@@ -155,6 +155,14 @@ def test_a_profile_that_ties_no_task_to_the_host_is_skipped_with_the_reason() ->
     assert "connection ids" in str(both(t)[0].skipped)
 
 
+def test_a_step_without_a_draft_span() -> None:
+    t = Builder()
+    t.host(t.thread(), "step[VERIFY bs=2]", 60, 120)
+    t.launch(7, 70, 71)
+    t.task("m", 90, 150, connection=7)
+    assert [r["segment"] for r in segment_rows(t)] == ["target_verify"]
+
+
 def test_a_verify_without_tasks_is_counted() -> None:
     t = Step()
     t.launched(20, "a", 40, 60)
@@ -258,6 +266,9 @@ def test_sums_unions_and_extents_against_moments(rows: list[tuple[int, int, int]
         first, last = extents(group, start, end, 4)
         assert first[g] == min((a for a, _ in mine), default=NULL)
         assert last[g] == max((b for _, b in mine), default=NULL)
+    far = np.array([0, 2**61], np.int64)  # too far apart for sums of times
+    spread = union_lengths(np.append(group, [0, 1]), np.append(start, far), np.append(end, far), 4)
+    assert spread.tolist() == union_lengths(group, start, end, 4).tolist()
     window = np.array([low]), np.array([low + length])
     inside = sum(max(0, min(s + d, low + length) - max(s, low)) for _, s, d in rows)
     assert overlap_sums(start + ns(0), end + ns(0), window[0] + ns(0), window[1] + ns(0)).tolist() == [inside]

@@ -25,6 +25,7 @@ from samples.generate import write
 from schemas.dspark_tables import PARTS
 from schemas.roles import load_roles
 from schemas.timeline import Timeline
+from tests.annotators.builder import arguments
 
 Json = dict[str, Any]
 
@@ -52,10 +53,10 @@ def run(folder: Path, config: Config, with_records: bool = True, first: int | No
     roles = load_roles()
     out = []
     for capture in find_captures([str(folder)]):
-        options = Options(annotate=DSPARK, first_forward_ct={} if first is None else {None: first})
+        options = Options(annotate=DSPARK)
         rank = read(capture, options)
         timeline = rank.timeline
-        annotate.rank(rank, options, roles, records.for_rank(timeline.rank) if records else None)
+        annotate.rank(rank, options, roles, records.for_rank(timeline.rank) if records else None, first)
         truth_of_rank = next(x for x in truth["ranks"] if x["rank"] == timeline.rank)
         out.append(Found(timeline, truth_of_rank, *(rank.annotations[name] for name in DSPARK)))
     return out
@@ -173,28 +174,28 @@ def check(found: Found) -> None:
 
 
 SCENARIOS = {
-    "plain": Config(),
-    "older span names": Config(old_span_names=True),
-    "start_step": Config(start_step=True),
-    "start_step, older span names": Config(start_step=True, old_span_names=True),
-    "no detailed annotations": Config(detailed_annotations=False),
+    "plain": Config(steps=4),
+    "older span names": Config(steps=4, old_span_names=True),
+    "start_step": Config(steps=4, start_step=True),
+    "start_step, older span names": Config(steps=4, start_step=True, old_span_names=True),
+    "no detailed annotations": Config(steps=4, detailed_annotations=False),
     "constant batch": Config(bs=4, steps=8),
-    "attention TP": Config(ranks=4, attention_tp=2),
+    "attention TP": Config(steps=4, ranks=4, attention_tp=2),
     "prefill and idle between": Config(steps=8, prefill_before=(2, 5), idle_before=(4,)),
-    "compact": Config(mode="compact"),
-    "overlap schedule": Config(overlap_schedule=True),
-    "host delay": Config(host_delay_us=900.0),
-    "verify without graphs": Config(graphs=False),
-    "no MODEL_EXECUTE": Config(model_execute=False),
-    "receive hooks": Config(recv_hook=True),
-    "folded": Config(folded=True),
-    "no side stream": Config(overlap_dispatch=False),
-    "graph on its own stream": Config(graph_stream=90, side_stream=91),
-    "no plan collective": Config(plan_collective=False),
-    "slow rank": Config(ranks=3, slow_rank=1, delay_us=400.0),
-    "device clock behind": Config(device_shift_us=-12.0),
+    "compact": Config(steps=4, mode="compact"),
+    "overlap schedule": Config(steps=4, overlap_schedule=True),
+    "host delay": Config(steps=4, host_delay_us=900.0),
+    "verify without graphs": Config(steps=4, graphs=False),
+    "no MODEL_EXECUTE": Config(steps=4, model_execute=False),
+    "receive hooks": Config(steps=4, recv_hook=True),
+    "folded": Config(steps=4, folded=True),
+    "no side stream": Config(steps=4, overlap_dispatch=False),
+    "graph on its own stream": Config(steps=4, graph_stream=90, side_stream=91),
+    "no plan collective": Config(steps=4, plan_collective=False),
+    "slow rank": Config(steps=4, ranks=3, slow_rank=1, delay_us=400.0),
+    "device clock behind": Config(steps=4, device_shift_us=-12.0),
     "late start": Config(late_start=(0, 2), steps=8),
-    "K3 header": Config(block_num=False),
+    "K3 header": Config(steps=4, block_num=False),
 }
 
 
@@ -247,3 +248,18 @@ def test_peers_wait_for_the_slow_rank(tmp_path: Path, delay_us: float) -> None:
         assert own.last_rank.tolist() == [e["last_rank"] for e in truth]
     dispatches = [i for i, e in enumerate(truth) if e["op"] == "dispatch"]
     assert min(int(peers[0].waited_ns[i]) for i in dispatches) > delay_us * 1000 / 2
+
+
+def test_what_the_host_did_before_a_replay(tmp_path: Path) -> None:
+    """The simulated host waits in aten::item before each verify replay."""
+    config = Config(steps=3, ranks=1, host_delay_us=900.0)
+    (found,) = run(tmp_path / "run", config)
+    assert found.replays.layer is not None
+    pieces = arguments(found.replays.layer, "npu.replay_host")
+    waits = {p["replay_index"]: p["dur"] for p in pieces if p["name"] == "aten::item" and p["kind"] == "sync point"}
+    models = found.table("replays").model_id.tolist()
+    assert set(waits) == {i for i, model in enumerate(models) if model == config.verify_model_id}
+    assert min(waits.values()) > 800_000
+    prepared = {r["replay_index"]: r["dur"] for r in arguments(found.replays.layer, "npu.replay")}
+    for index, dur in prepared.items():
+        assert sum(p["dur"] for p in pieces if p["replay_index"] == index) == dur

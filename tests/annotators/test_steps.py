@@ -8,8 +8,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
 from annotators.spans import Span, read_name
 from annotators.steps import annotate
-from tests.annotators.records import records
 from tests.annotators.builder import Builder, arguments, ns
+from tests.annotators.records import records
 
 
 def step(t: Builder, start: float, bs: int = 2, old: bool = False, batch: bool = True) -> None:

@@ -71,7 +71,7 @@ def report_trace(
             "duration_wait_sum_ns": wall + 9,
             "busy_union_ns": wall - gap,
             "gap_ns": gap,
-            "gap_ratio": gap / wall,
+            "gap_ratio": gap / wall if wall else 0.0,
             "kernel_count": 2 * steps,
         }
         vendor = {"step": "7", "source": "overlap_analysis", "computing_ns": 5, "communication_ns": 4}

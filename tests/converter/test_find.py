@@ -78,11 +78,12 @@ def test_rank_of_value(value: object, rank: int | None) -> None:
         ("x.trace.json.gz", "trace"),
         ("ascend_pytorch_profiler_0.db", "db"),
         ("msprof_20260101.db", "db"),
-        ("analysis.db", None),
+        ("analysis.db", "analysis"),
         ("memory_record.csv", "memory"),
         ("step_trace_time.csv", "step_trace"),
         ("step_trace_20260101.csv", None),
-        ("communication.json", None),
+        ("communication.json", "communication"),
+        ("communication_matrix.json", "communication_matrix"),
     ],
 )
 def test_kind_by_name(name: str, kind: str | None) -> None:
@@ -320,10 +321,12 @@ def test_loose_folders(tmp_path: Path) -> None:
 def test_database_alone(tmp_path: Path) -> None:
     (tmp_path / "msprof_1.db").write_bytes(b"SQLite format 3\x00")
     (tmp_path / "ascend_pytorch_profiler_0.db").write_bytes(b"words")
-    with pytest.raises(InputError, match="aren't read yet"):
-        find_captures(["msprof_1.db"])
+    assert find_captures(["msprof_1.db"])[0].dbs == ["msprof_1.db"]
     with pytest.raises(InputError, match="not an SQLite"):
         find_captures(["ascend_pytorch_profiler_0.db"])
+    (tmp_path / "ascend_pytorch_profiler_0.db").write_bytes(b"SQLite format 3\x00")
+    (capture,) = find_captures(["."])  # the framework's holds what the other one does
+    assert capture.dbs == ["./ascend_pytorch_profiler_0.db"] and capture.rank == 0 and "msprof_1.db" in capture.notes[0]
     torch_capture(tmp_path / "r_ascend_pt")
     (tmp_path / "r_ascend_pt" / "ASCEND_PROFILER_OUTPUT" / "ascend_pytorch_profiler_0.db").write_bytes(b"")
     assert len(find_captures(["r_ascend_pt"])[0].dbs) == 1  # the text export beside it is read

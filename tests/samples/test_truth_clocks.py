@@ -11,6 +11,7 @@ from converter import derive
 from converter.convert import read
 from converter.find import find_captures
 from converter.options import Options
+from converter.summary import Summary
 from samples.config import Config
 from samples.generate import write
 
@@ -35,7 +36,7 @@ def test_offsets_and_drift(name: str, tmp_path: Path) -> None:
     write(config, tmp_path / "run")
     known = json.loads((tmp_path / "run/truth.json").read_text())["ranks"]
     ranks = [read(capture, Options()) for capture in find_captures([str(tmp_path / "run")])]
-    refused = derive.align_clocks(ranks, Options())
+    refused = derive.align_clocks(ranks, Options(), None, Summary(""))
     assert (refused is None) == (method != "none")
     assert ranks[0].timeline.clock.method == "reference"
     for rank, truth in zip(ranks[1:], known[1:], strict=True):
