@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from converter.readers.trace_json import TraceParts
 
 
-def match(name_a: Int32, ts_a: Int64, name_b: Int32, ts_b: Int64) -> tuple[Int64, Int64]:
+def match(name_a: IntArray, ts_a: Int64, name_b: IntArray, ts_b: Int64) -> tuple[Int64, Int64]:
     """Pairs (a, b) of equal name and ts; the k-th of a with the k-th of b where several are equal. int64[m] each."""
     n = len(name_a)
     name, ts = np.concatenate((name_a, name_b)), np.concatenate((ts_a, ts_b))
@@ -49,7 +49,7 @@ def place_rows(timeline: Timeline, process: int, rows: KernelRows, parts: TraceP
         kernel, comm = np.flatnonzero(~rows.communication), np.flatnonzero(rows.communication)
         if parts.hardware is not None:
             h = parts.hardware
-            at, k = match(h.name, h.ts, rows.name[kernel], rows.ts[kernel])
+            at, k = _match_kernels(h, parts.device_id, rows, kernel)
             places.append(_join(timeline, h, at, kernel[k], rows, parts.device_id[at], parts.stream_id[at]))
             left[kernel[k]] = False
         if parts.communication is not None and len(comm):
@@ -71,6 +71,22 @@ def place_rows(timeline: Timeline, process: int, rows: KernelRows, parts: TraceP
     if len(rest):
         places.append(_rows_alone(timeline, process, rows, rest))
     return places
+
+
+def _match_kernels(h: SliceBatch, device: Int64, rows: KernelRows, kernel: Int64) -> tuple[Int64, Int64]:
+    """Pairs (row of h, position in kernel). With several devices those of one device first: two devices may start a
+    kernel at one time. What is left is paired without: some exporters write device 0 in every row."""
+    name, row_name, row_device = h.name, rows.name[kernel], rows.device_id[kernel]
+    several = len(device) > 0 and bool((device != device[0]).any())
+    if not several or not len(row_device) or not (row_device != row_device[0]).any():
+        return match(name, h.ts, row_name, rows.ts[kernel])
+    wide = int(max(name.max(), row_name.max(initial=0))) + 1
+    at, k = match(name + device * wide, h.ts, row_name + row_device.astype(np.int64) * wide, rows.ts[kernel])
+    free_at, free_k = np.ones(len(h), np.bool_), np.ones(len(kernel), np.bool_)
+    free_at[at], free_k[k] = False, False
+    open_at, open_k = np.flatnonzero(free_at), np.flatnonzero(free_k)
+    more_at, more_k = match(name[open_at], h.ts[open_at], row_name[open_k], rows.ts[kernel][open_k])
+    return np.concatenate((at, open_at[more_at])), np.concatenate((k, open_k[more_k]))
 
 
 def _rows_alone(timeline: Timeline, process: int, rows: KernelRows, which: Int64) -> Place:
@@ -97,6 +113,9 @@ def _join(
     timeline: Timeline, batch: SliceBatch, at: Int64, k: Int64, rows: KernelRows, device: IntArray, stream: IntArray
 ) -> Place:
     """Writes rows k over the batch's rows `at`: their times, and their arguments where the row has them."""
+    if (at[1:] < at[:-1]).any():  # in order of the batch, as everything that reads a Place expects
+        by = np.argsort(at, kind="stable")
+        at, k, device, stream = at[by], k[by], device[by], stream[by]
     batch.ts[at], batch.dur[at] = rows.ts[k], rows.dur[k]
     mine = {(c.key, c.kind): c for c in batch.columns}
     for column in rows.columns:

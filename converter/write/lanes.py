@@ -51,9 +51,14 @@ def sort_slices(track: Int32, ts: Int64, dur: Int64) -> Int64:
     t, s, d = track[order], ts[order], dur[order]
     same = t[1:] == t[:-1]
     later = (s[1:] > s[:-1]) | ((s[1:] == s[:-1]) & (d[1:] <= d[:-1]))
-    if np.all(later | ~same):
-        return order
-    return np.lexsort((-dur, ts, track))
+    wrong = same & ~later
+    if wrong.any():
+        starts = np.flatnonzero(np.concatenate(([True], ~same)))
+        bounds = np.append(starts, n)
+        for i in np.unique(np.searchsorted(starts, np.flatnonzero(wrong), side="right") - 1).tolist():
+            rows = order[bounds[i] : bounds[i + 1]]
+            order[bounds[i] : bounds[i + 1]] = rows[np.lexsort((-dur[rows], ts[rows]))]
+    return order
 
 
 def lay_out(track: Int32, ts: Int64, dur: Int64) -> Layout:
@@ -130,7 +135,8 @@ def _nest(s: Int64, e: Int64, first: int, last: int, lane: Int32, depth: Int32, 
 def _nest_in_one(starts: list[int], ends: list[int]) -> tuple[list[int], list[int]] | None:
     """(depths, slices inside each) of a cluster that nests on one lane, as host threads do; None where it does not."""
     n = len(starts)
-    depths, insides, stack = [0] * n, [0] * n, []
+    depths, insides = [0] * n, [0] * n
+    stack: list[int] = []
     for i, start in enumerate(starts):
         while stack and ends[stack[-1]] <= start:
             j = stack.pop()
