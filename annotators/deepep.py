@@ -10,13 +10,14 @@ Total communication is not exposed communication.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from annotators.annotation import Annotation
 from annotators.columns import int_column, one_of_two
 from annotators.hooks import Hooks, find_hooks
-from annotators.intervals import covered_within, merged
+from annotators.intervals import Spans, covered_within, merged
 from annotators.linking import linked_to
 from schemas.dspark_tables import DeepEp, Links, Steps
 from schemas.roles import Roles
@@ -92,17 +93,48 @@ def _kernels(timeline: Timeline, links: Links, roles: Roles, hooks: Hooks) -> De
 
 
 def _computed_elsewhere(timeline: Timeline, rows: Int64, computing: Bool) -> Int64:
-    """int64[n]: the part of each task during which another stream of its device computes."""
+    """int64[n]: the part of each task during which another stream of its device computes.
+
+    That is when any stream computes, less when its own alone does: one sweep over all streams, not one for each.
+    """
     tasks = timeline.tasks
     out = np.zeros(len(rows), np.int64)
-    place = tasks.device_id[rows].astype(np.int64) << 32 | (tasks.stream_id[rows] + 1)
-    for number in np.unique(place).tolist():
-        device, stream = number >> 32, (number & 0xFFFFFFFF) - 1
-        mine = place == number
-        others = computing & (tasks.device_id == device) & (tasks.stream_id != stream)
-        busy = merged(tasks.ts[others], tasks.end[others])
-        out[mine] = covered_within(busy, tasks.ts[rows[mine]], tasks.end[rows[mine]])
+    for device in np.unique(tasks.device_id[rows]).tolist():
+        here = np.flatnonzero(computing & (tasks.device_id == device))
+        here = here[np.argsort(tasks.stream_id[here], kind="stable")]
+        bounds = np.flatnonzero(np.diff(tasks.stream_id[here], prepend=-2, append=-2)).tolist()
+        sets = [merged(tasks.ts[here[a:b]], tasks.end[here[a:b]]) for a, b in pairwise(bounds)]
+        streams = [int(tasks.stream_id[here[a]]) for a in bounds[:-1]]
+        any_one, alone = _any_and_alone(sets)
+        mine = np.flatnonzero(tasks.device_id[rows] == device)
+        start, end = tasks.ts[rows[mine]], tasks.end[rows[mine]]
+        out[mine] = covered_within(any_one, start, end)
+        for stream, spans in zip(streams, alone, strict=True):
+            own = tasks.stream_id[rows[mine]] == stream
+            out[mine[own]] -= covered_within(spans, start[own], end[own])
     return out
+
+
+def _any_and_alone(sets: list[Spans]) -> tuple[Spans, list[Spans]]:
+    """When any of the busy sets is busy, and for each one when it alone is."""
+    if not sets:
+        return (np.empty(0, np.int64), np.empty(0, np.int64)), []
+    lengths = [len(s) for s, _ in sets]
+    ts = np.concatenate([s for s, _ in sets] + [e for _, e in sets])
+    # How many are busy and the sum of their numbers, in one integer: where one is, the sum is its number.
+    code = np.repeat((1 << 32) + np.arange(len(sets), dtype=np.int64), lengths)
+    order = np.argsort(ts, kind="stable")
+    code = np.cumsum(np.concatenate((code, -code))[order])
+    ts = ts[order]
+    begin, end, code = ts[:-1], ts[1:], code[:-1]
+    some = end > begin
+    begin, end, code = begin[some], end[some], code[some]
+    busy, single = code > 0, code >> 32 == 1
+    begin_one, end_one, number = begin[single], end[single], code[single] & 0xFFFFFFFF
+    order = np.argsort(number, kind="stable")
+    bounds = np.searchsorted(number[order], np.arange(len(sets) + 1)).tolist()
+    alone = [(begin_one[order[a:b]], end_one[order[a:b]]) for a, b in pairwise(bounds)]
+    return (begin[busy], end[busy]), alone
 
 
 def _by_all_to_all(timeline: Timeline, roles: Roles) -> tuple[Bool, Bool]:

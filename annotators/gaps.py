@@ -155,10 +155,13 @@ def busy_streams(tasks: Tasks, window: tuple[int, int]) -> intervals.Spans:
     order = np.argsort(
         tasks.track.astype(np.uint16) if tasks.track.max(initial=0) < 1 << 16 else tasks.track, kind="stable"
     )
-    start, end = intervals.clipped(tasks.ts[order], tasks.end[order], window)
     bounds = np.flatnonzero(np.diff(tasks.track[order], prepend=-1, append=-1))
-    sets = [intervals.merged(start[a:b], end[a:b]) for a, b in pairwise(bounds)]
-    return intervals.count_over_time(sets)
+
+    def busy(rows: Int64) -> intervals.Spans:
+        ts = tasks.ts[rows]
+        return intervals.merged(*intervals.clipped(ts, ts + tasks.dur[rows], window))
+
+    return intervals.count_over_time([busy(order[a:b]) for a, b in pairwise(bounds)])
 
 
 def gap_share(

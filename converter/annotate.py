@@ -27,6 +27,8 @@ def rank(
     wanted = [name for name in DSPARK if name in options.annotate]
     if wanted and roles is not None:
         _dspark(rank, options, roles, records, first_forward_ct, wanted)
+    if rank.release is not None:
+        rank.release()
     if "gaps" in options.annotate:
         steps = rank.annotations["steps"].tables.get("steps") if "steps" in rank.annotations else None
         rank.annotations["gaps"] = gaps.annotate(timeline, steps, roles)

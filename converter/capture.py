@@ -32,6 +32,9 @@ class Capture:
     trace_jsons: list[str] = field(default_factory=list)  # trace_view.json, msprof*.json, *.trace.json, or .gz of them
     memory_csvs: list[str] = field(default_factory=list)  # memory_record
     step_trace_csvs: list[str] = field(default_factory=list)  # step_trace_time
+    iteration_csvs: list[str] = field(default_factory=list)  # step_trace of msprof
+    mark_csvs: list[str] = field(default_factory=list)  # msprof_tx
+    statistic_csvs: list[str] = field(default_factory=list)  # communication_statistic
     communication_jsons: list[str] = field(default_factory=list)  # communication, communication_matrix
     analysis_dbs: list[str] = field(default_factory=list)  # analysis.db
     dbs: list[str] = field(default_factory=list)  # SQLite exports

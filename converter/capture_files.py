@@ -52,6 +52,9 @@ def add_file(capture: Capture, kind: FileKind, path: str) -> None:
         "communication": capture.communication_jsons,
         "communication_matrix": capture.communication_jsons,
         "analysis": capture.analysis_dbs,
+        "iterations": capture.iteration_csvs,
+        "marks": capture.mark_csvs,
+        "communication_statistic": capture.statistic_csvs,
         "db": capture.dbs,
     }[kind].append(path)
 

@@ -21,7 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMANDS = ("convert", "check", "sql", "report", "compare", "gaps", "open", "record", "sample")
+COMMANDS = ("convert", "check", "sql", "report", "compare", "gaps", "open", "describe", "record", "sample")
 
 
 def _version(value: bool) -> None:

@@ -18,10 +18,11 @@ from converter.archive import Encoding, encoded, write_archive
 from converter.arrange import arrange
 from converter.assemble import assemble
 from converter.capture import Capture
+from converter.changes import changes, stamps
 from converter.device_tracks import process_track
 from converter.find import find_captures
-from converter.group_labels import label_groups
 from converter.fingerprint import uuid_packet
+from converter.group_labels import label_groups
 from converter.options import Options
 from converter.parallel import Workers
 from converter.rank import Rank
@@ -144,6 +145,7 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
     # In a C locale a name has surrogates for its bytes; in the trace it is the name.
     timeline = Timeline(capture.rank, os.fsencode(capture.input).decode("utf-8", "replace"))
     timeline.warnings += capture.notes
+    before = stamps(capture.data_files)
     process_track(timeline)
     rows = parts = None
     of_task_time = False
@@ -188,6 +190,12 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
         raise InputError(capture.path, "holds nothing that can be read", todo="give a kernel_details.csv or a trace")
     if rows is None and not from_db and capture.kind in ("torch_npu", "mindspore"):
         timeline.warn("no kernel_details.csv: the tasks are the hardware slices of the trace")
+    if capture.iteration_csvs or (capture.mark_csvs and parts is None):
+        from converter.readers import msprof_tables
+
+        msprof_tables.read_iterations(capture.iteration_csvs, timeline)
+        if parts is None:
+            msprof_tables.read_marks(capture.mark_csvs, timeline)
     assemble(timeline, rows, parts, compute_only=of_task_time)
     if not sum(map(len, timeline.slices)) and not sum(map(len, timeline.counters)):
         first = next(iter(timeline.tally.slices.first.values()), "")
@@ -205,6 +213,10 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
     arrange(timeline)
     side = read_side_files(capture)
     label_groups(timeline, side.groups)
+    if capture.statistic_csvs:
+        from converter.readers import msprof_tables
+
+        side.facts |= msprof_tables.communication_statistic(capture.statistic_csvs, timeline)
     if capture.communication_jsons or capture.analysis_dbs:
         from converter.readers import hccl_detail
 
@@ -213,6 +225,8 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
         hccl_detail.attach(timeline, hccl_detail.read_detail(jsons, analysis, timeline.warn))
     side.facts |= db_facts
     side.host.host_uid = side.host.host_uid or host_uid
+    for change in changes(before):
+        timeline.warn(change, damaged=True)
     timeline.facts = side.facts
     timeline.clocks = side.relations
     for warning in side.warnings:

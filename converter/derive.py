@@ -15,6 +15,7 @@ from annotators.group_condition import group_condition, group_warnings
 from annotators.times import rank_times
 from converter import annotate, cut
 from converter.arrange import set_pid, tell_processes_apart
+from converter.aside import put_aside
 from converter.options import Options
 from converter.rank import Rank
 from converter.shelf import Held, put, take
@@ -24,7 +25,7 @@ from converter.window import parse_window
 from converter.write.document import REALTIME, Document, merge_layers
 from schemas.errors import InputError
 from schemas.roles import Roles
-from schemas.timeline import Clock, Kind, Layer, Role, StringPool, Timeline
+from schemas.timeline import Clock, Kind, Layer, Role, StringPool, Timeline, empty_device, empty_host, empty_tasks
 
 if TYPE_CHECKING:
     from schemas.dspark import RankRecords
@@ -50,6 +51,7 @@ class Plan:
     window: tuple[int, int] | None
     records: RankRecords | None
     options: Options
+    target: str
     roles: Roles | None
     one_host: bool
     alone: bool
@@ -79,7 +81,7 @@ def plans(
     pids = tell_processes_apart(timelines)
     return [
         Plan(
-            s.held, place, clock, pid, window, records.get(s.timeline.rank), options, roles, one_host,
+            s.held, place, clock, pid, window, records.get(s.timeline.rank), options, summary.output, roles, one_host,
             alone=len(sketches) < 2, shift=options.layout == "single",
         )
         for s, place, clock, pid in zip(sketches, places, clocks, pids, strict=True)
@@ -90,6 +92,8 @@ def derive(plan: Plan) -> Derived:
     """Puts a rank on the trace's clock, cuts it, annotates it."""
     rank, options = take(plan.held), plan.options
     timeline = rank.timeline
+    if plan.place is None:
+        rank.release = put_aside(timeline, plan.target)
     set_pid(timeline, plan.pid)
     timeline.clock = plan.clock
     offset = plan.clock.offset_ns
@@ -116,6 +120,8 @@ def derive(plan: Plan) -> Derived:
     annotate.rank(rank, options, plan.roles, plan.records, first)
     light = _bare_annotations(rank, plan)
     counts = {name: a.slice_count for name, a in rank.annotations.items()}
+    for a in rank.annotations.values():
+        a.tables.clear()  # the light ones keep what is still needed
     start = timeline.window[0] if timeline.window else first_time(timeline)
     shared = _readings(timeline, plan.one_host)[1]
     return Derived(put(rank, plan.place), light, counts, start, shared)
@@ -259,9 +265,10 @@ def document(rank: Rank, one_host: bool, peers: Peers | None = None) -> Document
             facts.setdefault("skipped", {})[name] = annotation.skipped
         if annotation.refused:
             facts.setdefault("refused", {})[name] = "; ".join(annotation.refused)
+    timeline.tasks, timeline.host, timeline.device = empty_tasks(), empty_host(), empty_device()  # not needed any more
     merged = merge_layers(timeline, layers, root)
     own, shared = _readings(timeline, one_host)
-    return Document(merged, _facts_track(merged, root), facts, start, own, shared)
+    return Document(merged, _facts_track(merged, root), facts, start, own, shared, rank.release)
 
 
 def _facts_track(layer: Layer, root: int) -> int:

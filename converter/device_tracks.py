@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.timeline import NULL, Int32, IntArray, Kind, Role, Timeline
+from schemas.timeline import NULL, Int32, Int64, IntArray, Kind, Role, Timeline
 
 SYNTHETIC_PID = 1 << 22  # above any pid of Linux: no real process is meant
 COMMUNICATION = -2  # stands for the stream of a communication row, which has none
@@ -25,17 +25,18 @@ def stream_tracks(timeline: Timeline, process: int, device: IntArray, stream: In
         (t.device, t.stream): i for i, t in enumerate(timeline.tracks) if t.role is Role.STREAM and t.kind is Kind.LANE
     }
     # Two small integers in one key: distinct values are few, rows are many.
-    low = int(stream.min(initial=0))
-    wide = int(stream.max(initial=0)) - low + 1
-    key = device.astype(np.int64) * wide + (stream.astype(np.int64) - low)
-    top = int(key.max(initial=0))
+    devices, of_device = _codes(device)
+    streams, of_stream = _codes(stream)
+    wide = len(streams)
+    key = of_device * wide + of_stream
+    top = len(devices) * wide - 1
     if top < 1 << 22:  # no sort of all rows
         distinct = np.flatnonzero(np.bincount(key, minlength=top + 1))
     else:
         distinct = np.unique(key)
     index = np.empty(len(distinct), np.int32)
     for i, k in enumerate(distinct.tolist()):
-        d, s = k // wide, k % wide + low
+        d, s = int(devices[k // wide]), int(streams[k % wide])
         if d not in groups:
             groups[d] = timeline.track(
                 f"NPU {d}", Kind.GROUP, parent=process, device=d, explicit_order=True, order=10 + d
@@ -63,3 +64,12 @@ def stream_tracks(timeline: Timeline, process: int, device: IntArray, stream: In
         return looked_up
     out: Int32 = index[np.searchsorted(distinct, key)]
     return out
+
+
+def _codes(values: IntArray) -> tuple[IntArray, Int64]:
+    """The distinct values in order, and the number of each row's among them. Ids may be any integers."""
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    if high - low < 1 << 16:
+        return np.arange(low, high + 1), values.astype(np.int64) - low
+    distinct, code = np.unique(values, return_inverse=True)
+    return distinct, code.astype(np.int64)

@@ -17,10 +17,14 @@ from typing import Literal
 from schemas.errors import InputError, UsageError, printable
 
 FileKind = Literal[
-    "kernels", "task_time", "trace", "memory", "step_trace", "db", "communication", "communication_matrix", "analysis"
-]
+    "kernels", "task_time", "trace", "memory", "step_trace", "db", "communication", "communication_matrix", "analysis",
+    "iterations", "marks", "communication_statistic",
+]  # fmt: skip
 #: Files that say more about a capture and hold no slices of their own.
-SIDE_KINDS = ("memory", "step_trace", "communication", "communication_matrix", "analysis")
+SIDE_KINDS = (
+    "memory", "step_trace", "communication", "communication_matrix", "analysis", "iterations", "marks",
+    "communication_statistic",
+)  # fmt: skip
 
 HEAD_BYTES = 8192
 GZIP_MAGIC = b"\x1f\x8b"
@@ -37,6 +41,9 @@ _NAMES: tuple[tuple[re.Pattern[str], FileKind], ...] = tuple(
         (r".*\.trace\.json(\.gz)?", "trace"),
         (r"memory_record.*\.csv", "memory"),
         (r"step_trace_time.*\.csv", "step_trace"),
+        (r"step_trace_.*\.csv", "iterations"),
+        (r"msprof_tx.*\.csv", "marks"),
+        (r"communication_statistic.*\.csv", "communication_statistic"),
         (r"communication.*matrix.*\.json", "communication_matrix"),
         (r"communication(?!_statistic).*\.json", "communication"),
         (r"analysis\.db", "analysis"),

@@ -51,6 +51,8 @@ def files_of(capture: Capture) -> Iterator[str]:
             yield from [value] if value else []
         elif isinstance(value, list) and field.name != "notes":
             yield from value
+            if field.name in ("dbs", "analysis_dbs"):  # rows that are not in the database yet are read too
+                yield from (f"{path}-wal" for path in value if os.path.exists(f"{path}-wal"))
 
 
 def _add(total: hashlib._Hash, name: str, path: str) -> None:

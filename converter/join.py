@@ -15,7 +15,7 @@ import numpy.typing as npt
 from converter.device_tracks import COMMUNICATION, stream_tracks
 from converter.places import Place, task_order
 from schemas.kernel_rows import KernelRows
-from schemas.timeline import NO_TEXT, NULL, Column, Int32, Int64, IntArray, SliceBatch, Timeline
+from schemas.timeline import NO_TEXT, NULL, Column, Int64, IntArray, SliceBatch, Timeline
 
 if TYPE_CHECKING:
     from converter.readers.trace_json import TraceParts

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import shlex
+import signal
 import socket
 import stat
 import sys
-import signal
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence

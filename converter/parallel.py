@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from schemas.errors import UsageError, WorkerError, printable
 
@@ -50,14 +50,17 @@ class Workers:
         return [out[i] for i in range(len(items))]
 
     def as_done(
-        self, function: Callable[[Item], Result], items: Sequence[Item], clean: Callable[[Item], None]
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        clean: Callable[[Item], None] = lambda _: None,
     ) -> Iterator[tuple[int, Result | WorkerError]]:
         """(position, result) of each item as it is done; a WorkerError where its worker died twice.
 
         clean: takes away what a dead worker left of an item, before it is tried again and after it failed.
         Raises what `function` raises.
         """
-        if self.alone:
+        if self.alone or not items:
             yield from ((i, function(item)) for i, item in enumerate(items))
             return
         left = dict(enumerate(items))
@@ -77,7 +80,7 @@ class Workers:
             except Exception as error:
                 if not _is_death(error):
                     raise
-                yield position, WorkerError(f"{_DIED}; convert this input by itself to see more")
+                yield position, WorkerError(f"{_DIED}; try it by itself")
             else:
                 yield position, result
             finally:
@@ -153,10 +156,3 @@ def check_workers(jobs: int, backend: str, scheduler: str | None) -> Workers:
     if backend == "dask" and scheduler is None:
         raise UsageError("--backend dask needs --scheduler tcp://HOST:PORT")
     return Workers(jobs, backend, scheduler)
-
-
-def result_or_raise(value: Any) -> Any:
-    """The value, or raised where it is an error that a worker handed back."""
-    if isinstance(value, Exception):
-        raise value
-    return value

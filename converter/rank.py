@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from annotators.annotation import Annotation
@@ -12,9 +13,11 @@ from schemas.timeline import Timeline
 
 @dataclass
 class Rank:
-    """annotations: what the annotators made of it so far, by name, in the order in which they ran."""
+    """annotations: what the annotators made of it so far, by name, in the order in which they ran; release: gives back
+    the memory of columns that lie in a file."""
 
     timeline: Timeline
     capture: Capture
     side: SideFiles
     annotations: dict[str, Annotation] = field(default_factory=dict)
+    release: Callable[[], None] | None = None

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from converter import report_capture, report_steps
 from converter.engine import open_trace
+from converter.parallel import Workers
 from converter.report_facts import facts_view
 from converter.report_md import WIDTH, views_to_md
 from converter.report_tables import JSON_TABLES, NEEDS, TABLES, Tables, load
 from converter.report_view import Limits, View
 from converter.rows import json_value
 from converter.rows import to_csv as rows_to_csv
-from schemas.errors import EngineError, InputError, NpuPerfettoError, UsageError, printable
+from schemas.errors import EngineError, InputError, NpuPerfettoError, printable
 
 SECTIONS: dict[str, Callable[[Tables, Limits], View]] = {
     "ranks": report_capture.ranks_view,
@@ -43,13 +44,6 @@ class Reports:
     failures: list[NpuPerfettoError] = field(default_factory=list)
 
 
-def check_traces(traces: Sequence[str]) -> None:
-    """Raises UsageError for a path that does not exist."""
-    for trace in traces:
-        if not os.path.exists(trace):
-            raise UsageError(f"{printable(trace)}: no such file")
-
-
 def limits_of(form: str, top: int | None) -> Limits:
     """How many rows a format shows; `top` (--top) for all kinds of rows."""
     if top is not None:
@@ -72,28 +66,40 @@ def read(
     limits: Limits,
     engine: str | None = None,
     progress: Callable[[str], None] | None = None,
+    jobs: int = 1,
 ) -> Reports:
-    """Reads the traces in turn, one in memory at a time; the others are still read where one fails."""
+    """Reads the traces; the others are still read where one fails. jobs: how many at once, each in an engine."""
     reports = Reports()
     few = {"gaps": limits.gaps} if form in ("md", "html") else None
-    for trace in traces:
-        try:
-            if progress:
-                progress(f"{printable(trace)}: loading")
-            with open_trace(trace, engine=engine) as tp:
-                tables = load(tp, trace, wanted(table, form), few)
-            if not tables["facts"].rows:
-                raise InputError(
-                    trace,
-                    "holds nothing that npu-perfetto wrote",
-                    todo="convert the capture with `npu-perfetto convert`",
-                )
-            reports.tables.append(tables)
-        except InputError as error:
-            reports.failures.append(error)
-        except EngineError as error:
-            reports.failures.append(EngineError(f"{printable(trace)}: {error}"))
+    one = partial(_read_one, names=wanted(table, form), few=few, engine=engine)
+    results = {}
+    for position, result in Workers(jobs).as_done(one, traces):
+        results[position] = result
+        if progress:
+            progress(f"{printable(traces[position])}: read")
+    for position in sorted(results):
+        result = results[position]
+        if isinstance(result, Tables):
+            reports.tables.append(result)
+        else:
+            where = "" if isinstance(result, InputError) else f"{printable(traces[position])}: "
+            reports.failures.append(type(result)(where + str(result)) if where else result)
     return reports
+
+
+def _read_one(
+    trace: str, names: Sequence[str], few: dict[str, int] | None, engine: str | None
+) -> Tables | NpuPerfettoError:
+    try:
+        with open_trace(trace, engine=engine) as tp:
+            tables = load(tp, trace, names, few)
+    except (InputError, EngineError) as error:
+        return error
+    if not tables["facts"].rows:
+        return InputError(
+            trace, "holds nothing that npu-perfetto wrote", todo="convert the capture with `npu-perfetto convert`"
+        )
+    return tables
 
 
 def views(tables: Tables, table: str | None, limits: Limits) -> list[View]:

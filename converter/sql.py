@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from converter.engine import open_trace
+from converter.engine import Result, open_trace
+from converter.parallel import Workers
 from schemas.errors import EngineError, InputError, NpuPerfettoError, UsageError, printable
 
 
@@ -29,9 +32,7 @@ def split_arguments(arguments: Sequence[str], query_file: str | None) -> tuple[l
         traces, query = list(arguments[:-1]), arguments[-1]
     else:
         traces, query = list(arguments), _read_query(query_file)
-    for trace in traces:
-        if not os.path.exists(trace):
-            raise UsageError(f"{printable(trace)}: no such file")
+    traces = matching(traces)
     if not query.strip():
         raise UsageError("the query is empty")
     return traces, query
@@ -48,25 +49,56 @@ def _read_query(name: str) -> str:
 
 
 def run(
-    traces: Sequence[str], query: str, engine: str | None = None, progress: Callable[[str], None] | None = None
+    traces: Sequence[str],
+    query: str,
+    engine: str | None = None,
+    progress: Callable[[str], None] | None = None,
+    jobs: int = 1,
 ) -> Answer:
-    """Asks every trace in turn; the others still answer where one fails. One trace is in memory at a time."""
+    """Asks every trace; the others still answer where one fails. Rows stand in the order of the traces.
+
+    jobs: how many engines run side by side; each has one trace in memory.
+    """
     answer = Answer()
     several = len(traces) > 1
-    for trace in traces:
-        try:
-            if progress:
-                progress(f"{printable(trace)}: loading")
-            with open_trace(trace, engine=engine) as tp:
-                result = tp.query(query)
-            # One query has the same columns everywhere.
-            answer.columns = ["trace", *result.columns] if several else result.columns
-            answer.rows.extend((trace, *row) if several else row for row in result.rows)
-            answer.answered += 1
-            if progress:
-                progress(f"{printable(trace)}: {len(result.rows)} rows")
-        except InputError as error:
-            answer.failures.append(error)
-        except EngineError as error:
-            answer.failures.append(EngineError(f"{printable(trace)}: {error}"))
+    results: dict[int, Result | NpuPerfettoError] = {}
+    for position, result in Workers(jobs).as_done(partial(ask, query=query, engine=engine), traces):
+        results[position] = result
+        if progress:
+            rows = "failed" if isinstance(result, NpuPerfettoError) else f"{len(result.rows)} rows"
+            progress(f"{printable(traces[position])}: {rows}")
+    for position, trace in enumerate(traces):
+        found = results[position]
+        if isinstance(found, NpuPerfettoError):
+            answer.failures.append(
+                found if isinstance(found, InputError) else type(found)(f"{printable(trace)}: {found}")
+            )
+            continue
+        # One query has the same columns everywhere.
+        answer.columns = ["trace", *found.columns] if several else found.columns
+        answer.rows.extend((trace, *row) if several else row for row in found.rows)
+        answer.answered += 1
     return answer
+
+
+def ask(trace: str, query: str, engine: str | None) -> Result | NpuPerfettoError:
+    """The rows of one trace, or why there are none."""
+    try:
+        with open_trace(trace, engine=engine) as tp:
+            return tp.query(query)
+    except (InputError, EngineError) as error:
+        return error
+
+
+def matching(traces: Sequence[str]) -> list[str]:
+    """The traces, with patterns (`'night/*.pftrace'`) that the shell left alone replaced by what they match.
+
+    Raises UsageError for a path that isn't there and a pattern that matches nothing.
+    """
+    out: list[str] = []
+    for trace in traces:
+        found = [trace] if os.path.exists(trace) else sorted(glob.glob(trace))
+        if not found:
+            raise UsageError(f"{printable(trace)}: no such file")
+        out += found
+    return list(dict.fromkeys(out))

@@ -42,6 +42,9 @@ COMMUNICATION_KEYS = {
     "connection_id": "connection_id",
 }
 
+#: Numbers of tasks on planes that the exporter writes as 0 or 0.5: real numbers, so always floats.
+PLANE_FLOATS = frozenset({"duration estimated(us)", "bandwidth(GB/s)"})
+
 #: Canonical keys with one type each; a value of another type goes under `<key>_raw`.
 KEY_KINDS = {
     "model_id": "int",

@@ -11,6 +11,7 @@ import pytest
 from converter.convert import convert
 from converter.options import Options
 
+DB_CAPTURES = ("train_cann80_level1_db/rank0_ascend_pt",)
 TEXT_CAPTURES = (
     "train_cann80_level0/rank0_ascend_pt",
     "train_cann80_level1/rank0_ascend_pt",
@@ -25,7 +26,7 @@ def lossless(shared: Path, *captures: Path, trace: Path) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
-@pytest.mark.parametrize("name", TEXT_CAPTURES)
+@pytest.mark.parametrize("name", [*TEXT_CAPTURES, *DB_CAPTURES])
 def test_a_real_capture_is_lossless(shared: Path, tmp_path: Path, name: str) -> None:
     capture, trace = shared / "captures" / name, tmp_path / "out.pftrace"
     convert([str(capture)], str(trace))
@@ -48,7 +49,7 @@ def test_the_trace_is_at_most_a_third_of_the_json(shared: Path, tmp_path: Path, 
     assert summary.bytes * 3 <= source.stat().st_size
 
 
-@pytest.mark.parametrize("name", TEXT_CAPTURES)
+@pytest.mark.parametrize("name", [*TEXT_CAPTURES, *DB_CAPTURES])
 def test_the_same_input_gives_the_same_bytes(shared: Path, tmp_path: Path, name: str) -> None:
     capture = str(shared / "captures" / name)
     for out in ("a.pftrace", "b.pftrace", "a.pftrace.gz", "b.pftrace.gz"):

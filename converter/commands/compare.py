@@ -49,11 +49,11 @@ def command(
     import sys
 
     from converter import compare
-    from converter.report import check_traces
     from converter.report_md import WIDTH
+    from converter.sql import matching
     from schemas.errors import printable
 
-    check_traces([before, after])
+    before, after = matching([before])[0], matching([after])[0]
 
     def say(text: str) -> None:
         if verbose and not quiet:

@@ -114,6 +114,9 @@ def command(
     skip_existing: Annotated[
         bool, typer.Option("--skip-existing", help="Leave a trace that was made of the same content and options.")
     ] = False,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Write nothing; say what would be read and which annotators can run.")
+    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check each trace against its input when it is written.")
     ] = False,
@@ -139,8 +142,13 @@ def command(
     """Convert captures into a Perfetto trace: every task, host event, flow and counter at its nanosecond."""
     from converter.batch import Request, run
 
+    act = run
+    if describe:
+        from converter.describe import describe_inputs
+
+        act = describe_inputs
     raise typer.Exit(
-        run(
+        act(
             Request(
                 inputs=inputs or [], output=output, out_dir=out_dir, dspark=dspark or [], annotate=annotate,
                 first_forward_ct=first_forward_ct or [], window=window, steps=steps, reference_rank=reference_rank,

@@ -58,6 +58,7 @@ def command(
     engine: Annotated[
         str | None, typer.Option("--engine", metavar="PATH", help="Use this native trace_processor_shell.")
     ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, help="How many traces to read at once.")] = 1,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only errors.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say what is being done.")] = False,
 ) -> None:
@@ -67,6 +68,7 @@ def command(
 
     from converter import report
     from converter.report_md import WIDTH
+    from converter.sql import matching
     from schemas.errors import UsageError
 
     form, name = output_format.value, None if table is None else table.value
@@ -74,13 +76,13 @@ def command(
         raise UsageError("csv holds one table: give --table, or use --format json for all of them")
     if top is not None and form in ("csv", "json"):
         raise UsageError("--top is for md and html; csv and json hold every row")
-    report.check_traces(traces)
+    traces = matching(traces)
 
     def say(text: str) -> None:
         print(f"npu-perfetto: {text}", file=sys.stderr)
 
     limits = report.limits_of(form, top)
-    reports = report.read(traces, name, form, limits, engine, say if verbose and not quiet else None)
+    reports = report.read(traces, name, form, limits, engine, say if verbose and not quiet else None, jobs)
     for failure in reports.failures:
         say(str(failure))
     if reports.tables:

@@ -24,6 +24,7 @@ def command(
     engine: str | None = typer.Option(
         None, "--engine", metavar="PATH", help="Use this native trace_processor_shell.", show_default=False
     ),
+    jobs: int = typer.Option(1, "--jobs", "-j", metavar="N", min=1, help="How many traces to ask at once."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Print errors only."),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Say what is being done."),
 ) -> None:
@@ -44,7 +45,7 @@ def command(
         print(text, file=sys.stderr)
 
     traces, query = split_arguments(arguments, query_file)
-    answer = run(traces, query, engine, say if verbose and not quiet else None)
+    answer = run(traces, query, engine, say if verbose and not quiet else None, jobs)
     for failure in answer.failures:
         say(f"npu-perfetto: {failure}")
     if answer.answered:

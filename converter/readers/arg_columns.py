@@ -240,7 +240,7 @@ class ArgColumns:
         for row, value in enumerate(column):
             kind = _kind(value)
             if kind == "float" and abs(value) >= _BEYOND:
-                value = json.loads(raw(row))[key]  # an integer beyond 64 bits, or a large float
+                value = _decode_exactly(raw(row), key)  # an integer beyond 64 bits, or a large float
                 kind = _kind(value)
             if kind is None:
                 continue
@@ -317,6 +317,12 @@ def decode_args(raws: Sequence[Raw]) -> list[dict[str, Any]]:
     if set(map(type, values)) - {dict}:
         values = [v if isinstance(v, dict) else {} if v is None else {"args": v} for v in values]
     return values  # type: ignore[no-any-return]
+
+
+def _decode_exactly(data: bytes, key: str) -> Any:
+    """One argument with Python's json: integers of any size. Arguments that are no object are one value."""
+    args = json.loads(data.decode("utf-8", "replace"), parse_float=_float_or_text, strict=False)
+    return args[key] if isinstance(args, dict) else args
 
 
 def _decode_one(data: bytes) -> Any:

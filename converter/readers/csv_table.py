@@ -87,26 +87,24 @@ class TableReader:
         """Reads and parses [start, end)."""
         data = self.file.read(start, end)
         bad_utf8 = -1
-        try:
-            chunk = self._fast(data)
-        except UnicodeDecodeError:
+        if not data.isascii():
+            # Ahead of pyarrow: where a row has too few or too many cells, it prints a traceback for such bytes.
             bad_utf8 = _first_bad_line(data, self.file.newline)
-            data = data.decode("utf-8", "replace").encode()
-            chunk = self._fast(data)
+            if bad_utf8 >= 0:
+                data = data.decode("utf-8", "replace").encode()
+        chunk = self._fast(data)
         if chunk is None:
             chunk = self._careful(data)
         chunk.bad_utf8 = bad_utf8
         return chunk
 
     def _fast(self, data: bytes) -> Chunk | None:
-        """The first two ways; None where lines and rows do not agree. UnicodeDecodeError for bad UTF-8."""
+        """The first two ways; None where lines and rows do not agree. data: UTF-8."""
         while True:
             try:
                 table, broken = self._parse(data)
                 break
             except pa.ArrowInvalid as error:
-                if "UTF8" in str(error):
-                    raise UnicodeDecodeError("utf-8", b"", 0, 1, "in a CSV") from None
                 found = _COLUMN_OF_ERROR.search(str(error))
                 if found is None or self._types.get(self.names[int(found[1])]) in (None, pa.string()):
                     return None

@@ -5,7 +5,8 @@ The exporters write times as decimal text in microseconds: `1736408883704643.212
 
 Three ways, from fast to general; each takes the cells that the one before could not read:
 1. pyarrow casts to a decimal128 whose scale makes the unscaled integer the ns count (scale 3 for us).
-2. Plain decimals with up to 20 digits behind the point: as decimal128, rounded there.
+2. Plain decimals with up to 15 digits below a nanosecond: as decimal128, divided in numpy. Not by pyarrow: its division
+   (26.0) is wrong where 32 bits of the quotient are all ones, once in 4.3 s of nanoseconds.
 3. Cell by cell with Python integers: exponents, very long digit strings, values outside int64.
 """
 
@@ -31,8 +32,7 @@ EPOCH_2000_NS = 946_684_800 * 10**9
 LONGEST_NUMBER = 2000  # characters; longer text is not a time and would cost quadratic time to read
 
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?", re.ASCII)
-_PLAIN_DIGITS = 20  # behind the point; with 17 in front they fit the 38 digits of a decimal128
-_PLAIN = r"^[+-]?[0-9]{1,17}(\.[0-9]{0,20})?$"
+_BELOW_NS = 15  # digits below a nanosecond that the second way reads
 
 
 def _power_of_ten(unit_ns: int) -> int:
@@ -93,15 +93,39 @@ def decimal_to_int64(values: pa.Array) -> tuple[Int64, Bool]:
     return (low.copy() if fits.all() else np.where(fits, low, 0)), fits
 
 
+def rounded_ns(texts: pa.Array, power: int = 3) -> tuple[Int64, Bool]:
+    """Strings, all of them decimals with up to 15 digits below a nanosecond, as ns, half to even; and where they fit
+    int64. power: of the unit, 10^power ns. Raises pa.ArrowInvalid where a text is anything else.
+    """
+    import pyarrow.compute as pc
+
+    exact = pc.cast(texts, pa.decimal128(38, power + _BELOW_NS))
+    words = arrow_arrays.values(exact, np.int64, 2).reshape(-1, 2)
+    low, high = words[:, 0], words[:, 1]
+    per_ns = 10**_BELOW_NS
+    # An estimate from floats is off by some thousand ns at most; the low words tell exactly by how much.
+    estimate = (high * 2.0**64 + low.view(np.uint64)) / per_ns
+    fits = np.abs(estimate) < 2.0**63 - 2.0**13
+    ns = np.where(fits, estimate, 0).astype(np.int64)
+    rest = low - ns * per_ns  # modulo 2^64, in which it fits
+    step = rest // per_ns
+    ns += step
+    rest -= step * per_ns
+    ns += (2 * rest > per_ns) | ((2 * rest == per_ns) & (ns & 1 == 1))
+    if texts.null_count:
+        fits &= arrow_arrays.valid(texts)
+    return np.where(fits, ns, 0), fits
+
+
 def _plain_to_ns(texts: pa.Array, power: int) -> tuple[Int64, Bool]:
     """The second way. Cells that are not plain decimals within range come back not ok."""
     import pyarrow.compute as pc
 
-    ok = arrow_arrays.booleans(pc.match_substring_regex(texts, _PLAIN))
+    front = 38 - power - _BELOW_NS  # digits that fit a decimal128
+    pattern = rf"^[+-]?[0-9]{{1,{front}}}(\.[0-9]{{0,{power + _BELOW_NS}}})?$"
+    ok = arrow_arrays.booleans(pc.match_substring_regex(texts, pattern))
     ns = np.zeros(len(ok), np.int64)
-    long = pc.cast(texts.filter(arrow_arrays.mask(ok)), pa.decimal128(38, _PLAIN_DIGITS))
-    rounded = pc.round(long, ndigits=power, round_mode="half_to_even")
-    ns[ok], ok[ok] = decimal_to_int64(pc.cast(rounded, pa.decimal128(29, power)))
+    ns[ok], ok[ok] = rounded_ns(texts.filter(arrow_arrays.mask(ok)), power)
     return ns, ok
 
 

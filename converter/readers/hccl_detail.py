@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from converter.readers.side_files import MAX_BYTES, Damaged, parse_json
 from converter.readers.sqlite_tables import Database, open_database
@@ -149,7 +150,7 @@ def _attach_to(timeline: Timeline, batch: SliceBatch, rows: Mapping[int, Detail]
                 kind, value = "float", float(value)
             column = columns.get((key, kind))
             if column is None:
-                values = np.zeros(len(batch), _DTYPES[kind])
+                values: npt.NDArray[Any] = np.zeros(len(batch), _DTYPES[kind])
                 column = columns[key, kind] = Column(key, kind, values, np.zeros(len(batch), np.bool_))
             assert column.valid is not None
             column.values[row], column.valid[row] = value, True

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from converter.readers import arrow_arrays
-from converter.readers.exact_time import Status, decimal_to_int64, read_ns
+from converter.readers.exact_time import Status, read_ns, rounded_ns
 from schemas.timeline import Int64
 
 _NEWLINE, _QUOTE, _ZERO, _NINE = b'\n"09'
@@ -34,8 +34,7 @@ def raw_ns(raws: Sequence[Raw]) -> tuple[Int64, Status]:
 def _rounded_ns(texts: pa.Array) -> Int64 | None:
     """ns of plain decimals with digits below a nanosecond, rounded half to even; None where a text is anything else."""
     try:
-        exact = pc.cast(texts, pa.decimal128(38, 18))
-        ns, ok = decimal_to_int64(pc.cast(pc.round(exact, 3, "half_to_even"), pa.decimal128(23, 3)))
+        ns, ok = rounded_ns(texts)
     except pa.ArrowInvalid:
         return None
     return ns if ok.all() else None

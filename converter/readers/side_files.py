@@ -77,7 +77,8 @@ class Damaged(Exception):
     """A side file that can't be used; the text says why."""
 
 
-def _bytes(path: str, limit: int = MAX_BYTES) -> bytes:
+def read_bytes(path: str, limit: int = MAX_BYTES) -> bytes:
+    """A whole small file. Raises Damaged where it can't be read, is empty or larger than the limit."""
     try:
         with open(path, "rb") as file:
             data = file.read(limit + 1)
@@ -97,7 +98,7 @@ def read_json(path: str) -> dict[str, Any]:
 
 def parse_json(path: str, limit: int) -> dict[str, Any]:
     """The JSON object of a file of at most `limit` bytes. Raises Damaged."""
-    data = _bytes(path, limit)
+    data = read_bytes(path, limit)
     try:
         value = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
@@ -109,7 +110,7 @@ def parse_json(path: str, limit: int) -> dict[str, Any]:
 
 def read_log(path: str) -> dict[str, str]:
     """The `key: value` lines of host_start.log or dev_start.log; a `[section]` line is optional. Raises Damaged."""
-    text = _bytes(path).decode("utf-8", "replace")
+    text = read_bytes(path).decode("utf-8", "replace")
     pairs = {m[1]: m[2] for m in re.finditer(r"^\s*(\w+)\s*[:=]\s*(\S+)\s*$", text, re.MULTILINE)}
     for key in ("clock_monotonic_raw", "cntvct"):
         if decimal_of(pairs.get(key)) is None:
@@ -298,7 +299,7 @@ def _info_json(info: Mapping[str, Any], folder: str, side: SideFiles) -> None:
 def _step_times(path: str, side: SideFiles) -> Iterator[StepTime]:
     """The rows of step_trace_time.csv; a cell that is no number is None, with one warning for the file."""
     try:
-        text = _bytes(path).decode("utf-8-sig", "replace")
+        text = read_bytes(path).decode("utf-8-sig", "replace")
         rows = list(csv.DictReader(io.StringIO(text)))
     except (Damaged, csv.Error) as error:
         side.warnings.append(_warning(path, error))

@@ -4,7 +4,7 @@ Format: the tables of the profiler's "DB" export, schema 1.0.0 to 1.2.0; times a
 STRING_IDS. What is read is told by the tables and columns that are there, not by a version. The result is what the
 trace JSON reader gives: slices, flows and counters in the Timeline, and parts for the assembler.
 Ignored on purpose: OP_MEMORY and NPU_OP_MEM (allocations, no counters of their own), connectionCats and status_info
-(written by viewers), RANK_DEVICE_MAP beyond the rank.
+(written by viewers), SESSION_TIME_INFO (the profiler's own start and end).
 """
 
 from __future__ import annotations
@@ -139,6 +139,8 @@ def _facts(db: Database, parts: TraceParts) -> Export:
         out.facts["db_schema_version"] = version
     if npu := [name for _, name in db.pairs("NPU_INFO", "id", "name") if name]:
         out.facts["npu"] = ", ".join(dict.fromkeys(npu))
+    if ranks := db.pairs("RANK_DEVICE_MAP", "rankId", "deviceId"):
+        out.facts["ranks_of_devices"] = ", ".join(f"rank {rank} on NPU {device}" for rank, device in ranks)
     for uid, name in db.pairs("HOST_INFO", "hostUid", "hostName"):
         out.host_uid = uid.strip() or None
         if name:

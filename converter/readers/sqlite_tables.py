@@ -3,7 +3,7 @@
 Format: SQLite 3, the profiler's tables (`ascend_pytorch_profiler_{rank}.db`, `ascend_mindspore_profiler_{rank}.db`,
 `msprof_*.db`, `analysis.db`). Schemas differ by version, so tables and columns are found by name and may be absent.
 Rows are read in large pieces into numpy arrays. Numbers may be INTEGER, REAL or TEXT (PYTORCH_API writes its times as
-TEXT): each is made an int64 by SQLite itself, so that no nanosecond is lost.
+TEXT): text is never taken for a float, so no nanosecond is lost.
 
 A database with a non-empty `-wal` is copied with it to a temporary folder and read there; any other is opened
 read-only as immutable, so that no lock, journal or shared memory file appears. Only ordinary tables are read: views,
@@ -17,7 +17,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from schemas.timeline import Int64
 PIECE_ROWS = 1 << 16
 #: What a cell that is no number becomes where a number is needed (a time). No time of a profile is this.
 NOT_A_NUMBER = -(2**63)
+_BEYOND = 9.2e18
 _TODO = "copy the file again, or export the profile again"
 
 
@@ -77,16 +78,16 @@ class Database:
         self.path = path
         self._connection = connection
         self._tables: dict[str, tuple[str, frozenset[str]]] = {}
-        connection.text_factory = lambda data: data.decode("utf-8", "replace")
+        connection.text_factory = bytes  # decoded where texts are wanted: times may be text too
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
             found = connection.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
             ).fetchall()
-            for (name,) in found:
+            for name in (_text(row[0]) for row in found):
                 quoted = '"' + name.replace('"', '""') + '"'
-                columns = {row[1].lower() for row in connection.execute(f"PRAGMA table_info({quoted})")}
+                columns = {_text(row[1]).lower() for row in connection.execute(f"PRAGMA table_info({quoted})")}
                 self._tables[name.upper()] = (quoted, frozenset(columns))
         except sqlite3.Error as error:
             raise InputError(path, f"can't be read as SQLite database ({error})", todo=_TODO) from error
@@ -154,25 +155,19 @@ class Database:
         if table not in self._tables:
             return
         quoted, _ = self._tables[table]
-        selected = [
-            _integer(column, NOT_A_NUMBER if key in times else missing) if column and self.has(table, column) else
-            str(NOT_A_NUMBER if key in times else missing)
-            for key, column in integers.items()
-        ]  # fmt: skip
-        selected += [
-            f"CASE WHEN typeof(\"{c}\") IN ('integer', 'real') THEN CAST(\"{c}\" AS REAL) ELSE NULL END"
-            if c and self.has(table, c)
-            else "NULL"
-            for c in reals.values()
-        ]
-        # A table without a rowid has its own order.
-        sql = f"SELECT {', '.join(selected) or '1'} FROM {quoted}"
-        split = len(integers)
+        wanted = {key: c for key, c in (*integers.items(), *reals.items()) if c and self.has(table, c)}
+        selected = list(dict.fromkeys(f'"{c}"' for c in wanted.values())) or ["1"]
+        sql = f"SELECT {', '.join(selected)} FROM {quoted}"
         for rows in self._rows(table, sql, order):
-            columns = list(zip(*rows, strict=True))
-            piece: dict[str, npt.NDArray[Any]] = {key: np.array(columns[i], np.int64) for i, key in enumerate(integers)}
-            for i, key in enumerate(reals):
-                piece[key] = np.array([np.nan if v is None else v for v in columns[split + i]], np.float64)
+            columns = dict(zip(selected, zip(*rows, strict=True), strict=True))
+            piece: dict[str, npt.NDArray[Any]] = {}
+            for key in integers:
+                none = NOT_A_NUMBER if key in times else missing
+                cells = columns[f'"{wanted[key]}"'] if key in wanted else None
+                piece[key] = np.full(len(rows), none, np.int64) if cells is None else _integers(cells, none)
+            for key in reals:
+                cells = columns[f'"{wanted[key]}"'] if key in wanted else None
+                piece[key] = np.full(len(rows), np.nan) if cells is None else _reals(cells)
             yield piece
 
     def texts(self, table: str, id_column: str, text_column: str) -> Iterator[tuple[int, str]]:
@@ -185,7 +180,7 @@ class Database:
             f'WHERE typeof("{id_column}") = \'integer\' AND "{text_column}" IS NOT NULL'
         )
         for rows in self._rows(table, sql, ""):
-            yield from rows
+            yield from ((id_, _text(text)) for id_, text in rows)
 
     def records(self, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The rows of a small table as they are. Nothing where the table or a column is absent."""
@@ -195,7 +190,7 @@ class Database:
         names = ", ".join(f'"{column}"' for column in columns)
         for rows in self._rows(table, f"SELECT {names} FROM {quoted}", ""):
             for row in rows:
-                yield dict(zip(columns, row, strict=True))
+                yield {c: _text(v) if isinstance(v, bytes) else v for c, v in zip(columns, row, strict=True)}
 
     def pairs(self, table: str, key_column: str, value_column: str) -> list[tuple[str, str]]:
         """All rows of a small table of two texts."""
@@ -203,7 +198,7 @@ class Database:
             return []
         quoted, _ = self._tables[table]
         sql = f'SELECT CAST("{key_column}" AS TEXT), CAST("{value_column}" AS TEXT) FROM {quoted} LIMIT 1000'
-        return [(k or "", v or "") for rows in self._rows(table, sql, "") for k, v in rows]
+        return [(_text(k or b""), _text(v or b"")) for rows in self._rows(table, sql, "") for k, v in rows]
 
     def _rows(self, table: str, sql: str, order: str) -> Iterator[list[tuple[Any, ...]]]:
         try:
@@ -219,17 +214,40 @@ class Database:
             raise InputError(self.path, f"can't be read ({error})", where=f"table {table}", todo=_TODO) from error
 
 
-def _integer(column: str, missing: int) -> str:
-    """SQL: the cell as int64, `missing` where it is none. Text of digits is read as such, never as a float."""
-    c = f'"{column}"'
-    text = f"trim({c}, char(9, 10, 13, 32))"
-    return (
-        f"CASE typeof({c}) WHEN 'integer' THEN {c} "
-        f"WHEN 'real' THEN CASE WHEN abs({c}) < 9.2e18 THEN CAST({c} AS INTEGER) ELSE {missing} END "
-        f"WHEN 'text' THEN CASE WHEN length({text}) BETWEEN 1 AND 19 AND {text} NOT GLOB '*[^0-9]*' "
-        f"AND (length({text}) < 19 OR {text} <= '9223372036854775807') THEN CAST({text} AS INTEGER) ELSE {missing} END "
-        f"ELSE {missing} END"
-    )
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _integers(cells: Sequence[Any], missing: int) -> Int64:
+    """int64[n]: cells as SQLite stores them, `missing` where one is no number. Text of digits is read as such."""
+    kinds = set(map(type, cells))
+    if kinds == {int}:
+        return np.fromiter(cells, np.int64, len(cells))
+    if kinds == {bytes} and all(cells) and max(map(len, cells)) <= 19 and b"".join(cells).isdigit():
+        with suppress(OverflowError):
+            return np.fromiter(map(int, cells), np.int64, len(cells))
+    if kinds <= {int, type(None)}:
+        return np.fromiter((missing if v is None else v for v in cells), np.int64, len(cells))
+    return np.fromiter((_integer(v, missing) for v in cells), np.int64, len(cells))
+
+
+def _integer(cell: Any, missing: int) -> int:
+    if isinstance(cell, int):
+        return cell
+    if isinstance(cell, float):
+        return int(cell) if abs(cell) < _BEYOND else missing  # NaN is stored as NULL
+    if isinstance(cell, bytes):
+        text = cell.strip(b" \t\r\n")
+        if text.isdigit() and len(text) <= 19 and int(text) < 2**63:
+            return int(text)
+    return missing
+
+
+def _reals(cells: Sequence[Any]) -> npt.NDArray[Any]:
+    """float64[n], NaN where a cell is no number."""
+    if set(map(type, cells)) <= {int, float}:
+        return np.array(cells, np.float64)
+    return np.array([float(v) if isinstance(v, int | float) else np.nan for v in cells], np.float64)
 
 
 def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

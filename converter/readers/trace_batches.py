@@ -14,6 +14,7 @@ from converter.readers.trace_counters import Counters
 from converter.readers.trace_flows import FlowPoints, Slices, no_slices
 from converter.readers.trace_tracks import Placement, Threads, Where, group_track, place, process_track
 from schemas import trace_keys as keys
+from schemas.errors import printable
 from schemas.timeline import NO_TEXT, NULL, Column, Host, Int64, SliceBatch, StringPool, Timeline
 
 
@@ -104,7 +105,7 @@ def _base_ns(header: dict[str, Any], timeline: Timeline, name: str) -> int:
     base = header.get("baseTimeNanoseconds", 0)
     if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < 2**62:
         return base
-    timeline.warn(f"{name}: baseTimeNanoseconds is no time: {str(base)[:40]}; times are relative", damaged=True)
+    timeline.warn(f"{name}: baseTimeNanoseconds is no time: {printable(base, 40)}; times are relative", damaged=True)
     return 0
 
 
@@ -174,7 +175,9 @@ def _add_batches(
                 batch = _add_host(timeline, threads, picked, placement, parts)
                 bind_to(batch, picked.rows)
             else:
-                columns = canonical(picked.columns, keys.COMMUNICATION_KEYS) if part == Where.PLANE else picked.columns
+                columns = picked.columns
+                if part == Where.PLANE:
+                    columns = one_kind(canonical(columns, keys.COMMUNICATION_KEYS), keys.PLANE_FLOATS)
                 batch = timeline.add(_batch(picked, columns, placement))
                 (parts.planes if part == Where.PLANE else parts.overlap).append(batch)
                 bind_to(batch, picked.rows)
@@ -279,6 +282,23 @@ def canonical(columns: list[Column], names: dict[str, str]) -> list[Column]:
                 valid = present if valid is None else valid & present
         if valid is None or valid.any():
             out.append(Column(key, kind, column.values, valid))
+    return out
+
+
+def one_kind(columns: list[Column], floats: frozenset[str]) -> list[Column]:
+    """Integer columns of the keys in `floats` become float columns, joined with the one that is there."""
+    out: list[Column] = []
+    for column in columns:
+        if column.key not in floats or column.kind not in ("int", "float"):
+            out.append(column)
+            continue
+        values = column.values.astype(np.float64)
+        same = next((c for c in out if c.key == column.key and c.kind == "float"), None)
+        if same is None:
+            out.append(Column(column.key, "float", values, column.valid))
+        elif same.valid is not None and column.valid is not None:
+            same.values = np.where(column.valid, values, same.values)
+            same.valid = same.valid | column.valid
     return out
 
 

@@ -242,7 +242,9 @@ def _place_streams(
 ) -> None:
     process = threads.processes[number]
     is_npu = process.name == keys.HARDWARE
-    device = device_of(process) if is_npu else process.pid if isinstance(process.pid, int) else 0
+    device = device_of(process) if is_npu else 0
+    if not is_npu and isinstance(process.pid, int) and 0 <= process.pid <= _MAX_OS_ID:
+        device = process.pid
     if not is_npu:
         placement.groups[number] = timeline.track(
             f"GPU {device}", Kind.GROUP, parent=process_track(timeline), device=device, explicit_order=True

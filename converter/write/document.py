@@ -6,7 +6,7 @@ their bytes put one after the other (reference/perfetto.md 1.1, 1.5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,13 +19,14 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TracePacket,
 )
 
+from converter.write import parts
 from converter.write import tracks as track_writer
-from converter.write.encode import encode_counters, encode_slices
+from converter.write.encode import Flows, encode_counters, encode_slices
 from converter.write.lanes import Layout, lay_out
 from converter.write.shapes import Names
 from converter.write.varints import varint_size
 from schemas.annotation_bytes import nested_annotation
-from schemas.timeline import Int32, Int64, Kind, Layer, SliceBatch, StringPool
+from schemas.timeline import Bool, Int32, Int64, Kind, Layer, SliceBatch, StringPool
 
 REALTIME = BuiltinClock.BUILTIN_CLOCK_REALTIME
 UUID_SPACE = 1 << 22  # track uuids of one document
@@ -38,7 +39,8 @@ TEXT_BYTES_PER_PACKET = 1 << 20
 class Document:
     """What one packet sequence holds. facts_track: the track of the `facts` instant, -1 for none;
     facts: nested values for it; start: where the instant stands; readings: clock snapshots for this sequence,
-    each {clock id: ns}; shared_readings: those of clocks that all ranks share."""
+    each {clock id: ns}; shared_readings: those of clocks that all ranks share; release: gives back the memory of
+    columns that lie in a file, after each use."""
 
     layer: Layer
     facts_track: int = -1
@@ -46,6 +48,7 @@ class Document:
     start: int = 0
     readings: list[dict[int, int]] = field(default_factory=list)
     shared_readings: list[dict[int, int]] = field(default_factory=list)
+    release: Callable[[], None] | None = None
 
 
 def merge_layers(base: Layer, extra: list[Layer], root: int) -> Layer:
@@ -104,17 +107,29 @@ def encode(document: Document, number: int) -> Iterator[bytes]:
     track = _joined([b.track for b in batches], np.int32)
     ts = _joined([b.ts for b in batches], np.int64)
     dur = _joined([np.zeros(len(b), np.int64) if b.instant else b.dur for b in batches], np.int64)
-    layout = lay_out(track, ts, dur)
-    lane = np.empty(len(track), np.int32)
-    lane[layout.order] = layout.lane
+    pieces = parts.split(track, ts, dur)
+    lane = np.zeros(len(track), np.int32)
+    place = np.empty(len(track) if layer.flows else 0, np.int64)
+    layout: Layout | None = None
+    done = 0
+    for ids in pieces:
+        layout = lay_out(track[ids], ts[ids], dur[ids]) if len(pieces) > 1 else lay_out(track, ts, dur)
+        lane[ids[layout.order]] = layout.lane
+        if layer.flows:
+            place[ids[layout.order]] = done + np.arange(len(ids))
+        done += len(ids)
 
     sampled = np.zeros(len(layer.tracks), np.int64)
     for counter in layer.counters:
         sampled += np.bincount(counter.track, minlength=len(layer.tracks))
     keep = {i for i, t in enumerate(layer.tracks) if t.kind is Kind.PROCESS}
-    lanes = track_writer.assign(layer.tracks, track, lane, ts, dur, sampled, number * UUID_SPACE, keep)
-    uuid = lanes.of_slices(track, lane)
-    flows = _flows(layer, layout, batches, number * FLOW_SPACE)
+    used = np.bincount(track, minlength=len(layer.tracks)) > 0
+    lanes = track_writer.assign(
+        layer.tracks, used, track_writer.lane_keys(track, lane), sampled, number * UUID_SPACE, keep
+    )
+    for ids in pieces:
+        lanes.count(track[ids], lane[ids], ts[ids], dur[ids])
+    flows = _flows(layer, ts, place, number * FLOW_SPACE)
     if facts_batch is not None:
         held = dict(document.facts)
         held["tallies"] = [
@@ -144,7 +159,23 @@ def encode(document: Document, number: int) -> Iterator[bytes]:
     yield from _interned(pool, batches, key_iids, sequence)
     for descriptor in track_writer.descriptors(layer.tracks, lanes):
         yield _bytes(track_writer.packet(descriptor, sequence, document.start))
-    yield from encode_slices(batches, layout, uuid, names, sequence, flows)
+    together = np.zeros(len(track), np.bool_)
+    if flows is not None:
+        same = ts[flows[0]] == ts[flows[1]]
+        together[flows[0][same]] = True
+        together[flows[1][same]] = True
+    del track, ts, dur, place
+    for ids in pieces:
+        some = parts.take(batches, ids, document.release)
+        if len(pieces) > 1:
+            where = _joined([b.track for b in some], np.int32)
+            lengths = [np.zeros(len(b), np.int64) if b.instant else b.dur for b in some]
+            layout = lay_out(where, _joined([b.ts for b in some], np.int64), _joined(lengths, np.int64))
+        else:
+            where = _joined([b.track for b in some], np.int32)
+        assert layout is not None
+        uuid = lanes.of_slices(where, lane[ids])
+        yield from encode_slices(some, layout, uuid, names, sequence, _flows_of(flows, together, ids))
     yield from encode_counters(layer.counters, lanes.uuid, names, sequence)
 
 
@@ -152,20 +183,31 @@ def _joined(parts: list[Any], dtype: Any) -> Any:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
-def _flows(layer: Layer, layout: Layout, batches: list[SliceBatch], base: int) -> tuple[Int64, Int64, Int64] | None:
+def _flows(layer: Layer, ts: Int64, place: Int64, base: int) -> tuple[Int64, Int64, Int64] | None:
     """(slice with flow_ids, slice with terminating_flow_ids, id): the id goes on whichever begin comes first in time,
-    then in the file; an arrow written the other way round vanishes without a trace in `stats` (design.md, Flows)."""
+    then in the file; an arrow written the other way round vanishes without a trace in `stats` (design.md, Flows).
+    place: where each slice stands in the file."""
     if not layer.flows:
         return None
     out = np.concatenate([f.out for f in layer.flows])
     into = np.concatenate([f.into for f in layer.flows])
     if not len(out):
         return None
-    ts = _joined([b.ts for b in batches], np.int64)
-    place = np.empty(len(ts), np.int64)
-    place[layout.order] = np.arange(len(ts))
     swap = (ts[into] < ts[out]) | ((ts[into] == ts[out]) & (place[into] < place[out]))
     return np.where(swap, into, out), np.where(swap, out, into), base + np.arange(1, len(out) + 1, dtype=np.int64)
+
+
+def _flows_of(flows: tuple[Int64, Int64, Int64] | None, together: Bool, ids: Int64) -> Flows | None:
+    """The starts and ends that lie on the slices `ids`, which count from 0 there."""
+    if flows is None:
+        return None
+
+    def mine(slices: Int64) -> tuple[Int64, Int64]:
+        at = np.minimum(np.searchsorted(ids, slices), len(ids) - 1)
+        here = ids[at] == slices
+        return at[here], flows[2][here]
+
+    return Flows(mine(flows[0]), mine(flows[1]), together[ids])
 
 
 def _key_iids(batches: list[SliceBatch]) -> dict[str, int]:

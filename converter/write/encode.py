@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,26 +26,35 @@ from schemas.timeline import Bool, CounterBatch, Int64, SliceBatch
 BLOCK = 32768  # rows per block: large enough that two threads rarely wait for the interpreter
 
 
+@dataclass
+class Flows:
+    """Arrows of n slices. out, into: (slice, id) int64[f] each of their flow_ids and terminating_flow_ids; together:
+    bool[n], slices that begin at the time at which another one of their arrow begins."""
+
+    out: tuple[Int64, Int64]
+    into: tuple[Int64, Int64]
+    together: Bool
+
+
 def encode_slices(
     batches: list[SliceBatch],
     layout: Layout,
     uuid: Int64,
     names: Names,
     sequence: int,
-    flows: tuple[Int64, Int64, Int64] | None,
+    flows: Flows | None,
 ) -> Iterator[bytes]:
-    """The packets of all slices of a rank, in blocks.
+    """The packets of slices, in blocks.
 
-    batches: numbered without holes; uuid: int64[n] by global slice index, the lane's track;
-    flows: (slice with the flow_ids, slice with the terminating_flow_ids, id), int64[f] each, or None.
+    batches: numbered without holes; uuid: int64[n] by slice, the lane's track.
     """
     total = sum(len(b) for b in batches)
     shape_of = np.empty(total, np.int32)
     row_of = np.empty(total, np.int64)
     out_start = out_ids = in_start = in_ids = out_count = in_count = None
-    if flows is not None and len(flows[2]):
-        out_count, out_start, out_ids = _by_slice(flows[0], flows[2], total)
-        in_count, in_start, in_ids = _by_slice(flows[1], flows[2], total)
+    if flows is not None:
+        out_count, out_start, out_ids = _by_slice(*flows.out, total)
+        in_count, in_start, in_ids = _by_slice(*flows.into, total)
     shapes = Shapes(names)
     sources: list[Rows] = []
     first = 0
@@ -116,7 +126,7 @@ def _in_order(block: Callable[[int], bytes], starts: range) -> Iterator[bytes]:
             yield ahead.popleft().result()
 
 
-def _tied(items: Items, batches: list[SliceBatch], uuid: Int64, flows: tuple[Int64, Int64, Int64] | None) -> Bool:
+def _tied(items: Items, batches: list[SliceBatch], uuid: Int64, flows: Flows | None) -> Bool:
     """bool[items]: where the place in the file matters, because another event of the track has the same timestamp, or
     because an arrow joins two slices that begin together. Everything else may stand anywhere: the engine sorts it."""
     ts = np.concatenate([b.ts for b in batches]) if batches else np.empty(0, np.int64)
@@ -129,11 +139,7 @@ def _tied(items: Items, batches: list[SliceBatch], uuid: Int64, flows: tuple[Int
     tied[1:] |= touch
     tied[:-1] |= touch
     if flows is not None:
-        together = ts[flows[0]] == ts[flows[1]]
-        begins = np.zeros(len(ts), np.bool_)
-        begins[flows[0][together]] = True
-        begins[flows[1][together]] = True
-        tied |= begins[items.slice]
+        tied |= flows.together[items.slice]
     return tied
 
 

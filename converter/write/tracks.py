@@ -14,8 +14,9 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 
 from schemas.checksum import slice_checksums
-from schemas.timeline import Int32, Int64, Kind, Track
+from schemas.timeline import Bool, Int32, Int64, Kind, Track
 
+MAX_ORDER = 2**31 - 1  # sibling_order_rank is an int32
 CROSSING = "Slices that cross those of the thread: they overlap without nesting."
 
 
@@ -31,6 +32,24 @@ class LaneTracks:
     samples: dict[int, int]  # uuid -> count
     last: int  # the highest uuid
 
+    def count(self, track: Int32, lane: Int32, ts: Int64, dur: Int64) -> None:
+        """Adds slices to what the tracks hold."""
+        if not len(track):
+            return
+        of_slices = self.of_slices(track, lane)
+        base = int(of_slices.min())
+        of_slices -= base
+        count = np.bincount(of_slices)
+        # Sums in integers: float weights would round them.
+        total, check = np.zeros((2, len(count)), np.int64)
+        np.add.at(total, of_slices, dur)
+        np.add.at(check, of_slices, slice_checksums(ts, dur))
+        for u in np.flatnonzero(count).tolist():
+            before = self.slices.get(u + base, (0, 0, 0))
+            self.slices[u + base] = (
+                before[0] + int(count[u]), before[1] + int(total[u]), before[2] + int(check[u])
+            )  # fmt: skip
+
     def of_slices(self, track: Int32, lane: Int32) -> Int64:
         """int64[n]: the uuid of the lane each slice is on."""
         out = self.uuid[track]
@@ -41,23 +60,19 @@ class LaneTracks:
         return out
 
 
-def assign(
-    tracks: Sequence[Track],
-    track: Int32,
-    lane: Int32,
-    ts: Int64,
-    dur: Int64,
-    sampled: Int64,
-    base: int,
-    keep: set[int],
-) -> LaneTracks:
-    """Numbers the tracks that hold something. track, lane, ts, dur: of all slices; sampled: samples by track index;
-    base: the first uuid is base + 1; keep: tracks that are written even when they are empty."""
+def lane_keys(track: Int32, lane: Int32) -> Int64:
+    """The overflow lanes that slices are on: track << 32 | lane, sorted, distinct."""
+    upper = lane > 0
+    return np.unique((track[upper].astype(np.int64) << 32) | lane[upper])
+
+
+def assign(tracks: Sequence[Track], used: Bool, keys: Int64, sampled: Int64, base: int, keep: set[int]) -> LaneTracks:
+    """Numbers the tracks that hold something. used: bool by track index, where slices are; keys: `lane_keys` of all
+    slices; sampled: samples by track index; base: the first uuid is base + 1; keep: tracks that are written even when
+    they are empty. What the lanes hold is still to be counted."""
     n = len(tracks)
     parent = np.array([t.parent for t in tracks], np.int64)
-    used = np.zeros(n, np.bool_)
-    used[track] = True
-    used |= sampled > 0
+    used = used | (sampled > 0)
     used[list(keep)] = True
     for i in np.flatnonzero(used).tolist():
         while parent[i] >= 0 and not used[parent[i]]:
@@ -66,19 +81,8 @@ def assign(
     uuid = np.zeros(n, np.int64)
     uuid[used] = base + 1 + np.arange(int(used.sum()))
     last = base + int(used.sum())
-    upper = lane > 0
-    keys = np.unique((track[upper].astype(np.int64) << 32) | lane[upper])
     lane_uuid = last + 1 + np.arange(len(keys), dtype=np.int64)
     made = LaneTracks(uuid, keys, lane_uuid, {}, {}, last + len(keys))
-    of_slices = made.of_slices(track, lane)
-    if len(of_slices):
-        count = np.bincount(of_slices - base)
-        # Sums in integers: float weights would round them.
-        total = np.zeros(len(count), np.int64)
-        np.add.at(total, of_slices - base, dur)
-        check = np.zeros(len(count), np.int64)
-        np.add.at(check, of_slices - base, slice_checksums(ts, dur))
-        made.slices = {int(u) + base: (int(count[u]), int(total[u]), int(check[u])) for u in np.flatnonzero(count)}
     made.samples = {int(uuid[i]): int(sampled[i]) for i in np.flatnonzero(sampled)}
     return made
 
@@ -139,7 +143,7 @@ def _descriptor(t: Track, uuid: int, parent_uuid: int) -> TrackDescriptor:
     if t.description:
         d.description = t.description
     if t.order is not None:
-        d.sibling_order_rank = t.order
+        d.sibling_order_rank = min(t.order, MAX_ORDER)
     if t.explicit_order:
         d.child_ordering = TrackDescriptor.EXPLICIT
     return d

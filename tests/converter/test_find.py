@@ -81,7 +81,7 @@ def test_rank_of_value(value: object, rank: int | None) -> None:
         ("analysis.db", "analysis"),
         ("memory_record.csv", "memory"),
         ("step_trace_time.csv", "step_trace"),
-        ("step_trace_20260101.csv", None),
+        ("step_trace_20260101.csv", "iterations"),
         ("communication.json", "communication"),
         ("communication_matrix.json", "communication_matrix"),
     ],

@@ -91,3 +91,14 @@ def test_a_missing_file_leaves_with_2(tmp_path: Path) -> None:
     done = sql(str(tmp_path / "absent.pftrace"), "SELECT 1")
     assert done.returncode == 2
     assert "absent.pftrace" in done.stderr
+
+
+def test_side_by_side_in_the_order_of_the_traces(traces: tuple[str, str], tmp_path: Path) -> None:
+    broken = tmp_path / "c.pftrace"
+    broken.write_text("no trace")
+    alone = sql(*traces, str(broken), "SELECT dur FROM slice", "--format", "csv")
+    together = sql(*traces, str(broken), "SELECT dur FROM slice", "--format", "csv", "--jobs", "2")
+    assert together.returncode == alone.returncode == 1
+    assert together.stdout == alone.stdout and together.stderr == alone.stderr
+    folder = Path(traces[0]).parent
+    assert sql(f"{folder}/[ab].pftrace", "SELECT dur FROM slice", "--format", "csv").stdout == alone.stdout

@@ -14,6 +14,7 @@ import pytest
 
 from converter.readers.trace_json import TraceParts, read_trace_json
 from schemas.timeline import Kind, Role, Timeline
+from schemas.trace_keys import PLANE_FLOATS
 
 CAPTURES = [
     "train_cann80_level1/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json",
@@ -61,7 +62,7 @@ def test_arguments(capture: tuple[list[dict[str, Any]], Timeline, TraceParts]) -
     for e in events:
         if e["ph"] == "X":
             values = [
-                str(v) if not isinstance(v, Decimal) else str(float(v))
+                str(float(v)) if isinstance(v, Decimal) or k in PLANE_FLOATS else str(v)
                 for k, v in e.get("args", {}).items()
                 if v != ""
                 and k not in ("Physic Stream Id",)
@@ -163,3 +164,15 @@ def test_parts(capture: tuple[list[dict[str, Any]], Timeline, TraceParts]) -> No
         assert timeline.tracks[batch_track].role is Role.STREAM
     order = [e["name"] for e in events if e["ph"] == "X" and process.get(e["pid"]) == "Ascend Hardware"]
     assert [timeline.strings[n] for n in parts.hardware.name] == order
+
+
+def test_numbers_of_plane_tasks_have_one_type_each(shared: Path) -> None:
+    from converter.readers.trace_json import read_trace_json
+    from schemas.timeline import Timeline
+
+    timeline = Timeline(0, "x")
+    path = shared / "captures/train_cann80_level1/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json"
+    parts = read_trace_json([path], timeline)
+    kinds = {(c.key, c.kind) for batch in parts.planes for c in batch.columns}
+    assert len({key for key, _ in kinds}) == len(kinds)
+    assert {("size(Byte)", "int"), ("bandwidth(GB/s)", "float"), ("src rank", "int"), ("transport type", "text")} <= kinds
