@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ROWS ?= 1000000
 JSON_MB ?= 200
+SECONDS ?= 60
+SEED ?= 1
 
 .PHONY: demo test bench lint fuzz clean
 .DEFAULT_GOAL := demo
@@ -27,9 +29,14 @@ lint: $(BIN)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.audit
 
 bench: $(BIN)/.installed
 	$(BIN)/python -m tests.bench --rows $(ROWS) --json-mb $(JSON_MB)
+
+fuzz: $(BIN)/.installed ## odd inputs for every reader, whole conversions, then atheris where it installs
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz.guided --seconds $(SECONDS)
 
 clean:
 	rm -rf $(VENV) out build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -58,10 +58,10 @@ SHARE_PERIOD_NS = 10_000_000
 
 @dataclass
 class Ends:
-    """The tasks at the ends of each gap. prev, next: int64[k] task indexes, NULL at an edge of the window."""
+    """The tasks at the ends of each gap. prev, next: int[k] task indexes, NULL at an edge of the window."""
 
-    prev: Int64
-    next: Int64
+    prev: IntArray
+    next: IntArray
 
 
 def task_gaps(timeline: Timeline) -> intervals.Spans:
@@ -75,7 +75,8 @@ def neighbours(tasks: Tasks, gaps: intervals.Spans) -> Ends:
     """prev ends at the gap's start (ties: the latest started, then the first in file order), next starts at its end
     (ties: the first in file order). Tasks of zero length count as neighbours, although they cover nothing."""
     start, end = gaps
-    prev, following = np.full(len(start), NULL, np.int64), np.full(len(start), NULL, np.int64)
+    index = np.int32 if len(tasks) < 1 << 31 else np.int64
+    prev, following = np.full(len(start), NULL, index), np.full(len(start), NULL, index)
     row, gap = _at(start, tasks.end)
     order = np.lexsort((tasks.slice[row], -tasks.ts[row], gap))
     _take_first(prev, gap[order], row[order])
@@ -100,13 +101,13 @@ def _at(places: Int64, times: Int64) -> tuple[Int64, Int64]:
     return row, found[row]
 
 
-def _take_first(into: Int64, group: Int64, row: Int64) -> None:
+def _take_first(into: IntArray, group: Int64, row: Int64) -> None:
     """into[g] = the first row of each group; groups are sorted."""
     first = _differs_from_last(group)
     into[group[first]] = row[first]
 
 
-def launches(timeline: Timeline, rows: Int64) -> Int64:
+def launches(timeline: Timeline, rows: IntArray) -> Int64:
     """int64[m]: the host row that submitted each task, by connection id or flow; NULL where none does, for a row of
     NULL, and for a task with a Model ID: its connection id dates from the capture of its graph."""
     tasks = timeline.tasks
@@ -150,7 +151,7 @@ def gap_names(dur: Int64, strings: StringPool) -> Int32:
     return strings.add_all(texts)[which] if texts else np.empty(0, np.int32)
 
 
-def busy_streams(tasks: Tasks, window: tuple[int, int]) -> intervals.Spans:
+def busy_streams(tasks: Tasks, window: tuple[int, int]) -> tuple[Int64, Int32]:
     """(ts, count) at each change, inside the window."""
     order = np.argsort(
         tasks.track.astype(np.uint16) if tasks.track.max(initial=0) < 1 << 16 else tasks.track, kind="stable"
@@ -206,6 +207,7 @@ def annotate(timeline: Timeline, steps: Steps | None = None, roles: Roles | None
     tasks, host, strings = timeline.tasks, timeline.host, timeline.strings
     if timeline.window is None or not len(tasks):
         return Annotation(skipped="no recorded task")
+    facts = {"times": npu_rank_times(timeline).as_facts()}
     busy = intervals.merged(tasks.ts, tasks.end)
     start, end = gaps = intervals.gaps(busy, timeline.window)
     ends = neighbours(tasks, gaps)
@@ -219,11 +221,10 @@ def annotate(timeline: Timeline, steps: Steps | None = None, roles: Roles | None
     columns += _known_columns(strings, host, cover.host, cover.ratio, launch)
     layer.add_slices(track, start, end - start, gap_names(end - start, strings), "npu.gap", columns)
     _counters(layer, tasks, busy, timeline.window, steps)
-    facts = {"times": npu_rank_times(timeline).as_facts()}
     return Annotation(layer, {"gaps": gaps, "gap_ends": ends, "busy": busy}, facts=facts)
 
 
-def _taken(values: IntArray, rows: Int64, absent: int) -> Any:
+def _taken(values: IntArray, rows: IntArray, absent: int) -> Any:
     return np.where(rows == NULL, values.dtype.type(absent), values[rows])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from schemas.timeline import Bool, Int64
+from schemas.timeline import Bool, Int32, Int64
 
 #: A busy set: starts and ends, int64[k].
 Spans = tuple[Int64, Int64]
@@ -94,15 +94,15 @@ def covered_within(busy: Spans, start: Int64, end: Int64) -> Int64:
     return covered_before(busy, end) - covered_before(busy, start)
 
 
-def count_over_time(sets: Sequence[Spans]) -> Spans:
+def count_over_time(sets: Sequence[Spans]) -> tuple[Int64, Int32]:
     """How many of the busy sets cover each moment: (ts, count) at every change, from the first start on.
 
-    ts int64[k] strictly increasing; count int64[k], the number from ts on. The last count is 0.
+    ts int64[k] strictly increasing; count int32[k], the number from ts on. The last count is 0.
     """
     if not sets:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.empty(0, np.int64), np.empty(0, np.int32)
     ts, change = _changes(sets)
-    count = np.cumsum(change, dtype=np.int64)
+    count = np.cumsum(change, dtype=np.int32)
     last = np.append(ts[1:] != ts[:-1], True)[: len(ts)]  # of the changes at one time
     ts, count = ts[last], count[last]
     changed = np.diff(count, prepend=0) != 0

@@ -72,6 +72,8 @@ def _dropped(tp: Engine) -> dict[int, int]:
 
 
 def _by_name(timeline: Timeline, offset: int) -> dict[str, Row]:
+    if not timeline.slice_count:  # counters alone
+        return {}
     name = np.concatenate([b.name for b in timeline.slices])
     ts = np.concatenate([b.ts for b in timeline.slices]) + offset
     dur = np.concatenate([np.zeros(len(b), np.int64) if b.instant else b.dur for b in timeline.slices])

@@ -19,6 +19,7 @@ from converter.find import check_paths, find_captures, input_name, output_names
 from converter.fingerprint import fingerprint, is_of
 from converter.options import ANNOTATORS, LAYOUTS, Options
 from converter.parallel import Workers, check_workers
+from converter.remote import check_inputs, fetched, is_remote, uploaded
 from converter.summary import Summary
 from converter.talk import Talk
 from converter.target import check_target, make_out_dir, sweep
@@ -87,7 +88,8 @@ def run(request: Request) -> int:
     request = _with_absolute_paths(replace(request, inputs=inputs_of(request)))
     options = replace(checked_options(request), run=f"{os.getpid()}x{secrets.token_hex(3)}")
     workers = check_workers(request.jobs, request.backend, request.scheduler)
-    check_paths(request.inputs)
+    check_paths([path for path in request.inputs if not is_remote(path)])
+    check_inputs([path for path in request.inputs if is_remote(path)])
     plan = targets(request)
     if request.summary not in (None, "-"):
         assert request.summary is not None
@@ -147,24 +149,38 @@ def _named(job: _Job, error: NpuPerfettoError) -> NpuPerfettoError:
 
 def _convert(job: _Job, progress: Callable[[str], None], workers: Workers = Workers()) -> _Outcome:
     """Converts one input; its failure is the outcome. Raises UsageError, which ends the batch."""
-    options = job.options
+    given: dict[str, str] = {}
     try:
-        captures = find_captures(job.inputs)
-        if job.skip_existing:
-            progress("comparing")
-            options = replace(options, fingerprint=fingerprint(captures, options))
-            if is_of(job.target, options.fingerprint):
-                return _Outcome(Summary(job.target, os.path.getsize(job.target), skipped=True))
-        summary = write(captures, job.target, options, progress, workers)
+        with fetched(job.inputs, job.options.max_input_bytes) as given:
+            return _convert_here(job, given, progress, workers)
     except UsageError:
         raise
     except NpuPerfettoError as error:
+        for local, name in given.items():  # where it was fetched to is of no use to anybody
+            error.args = tuple(str(a).replace(local, printable(name)) for a in error.args)
         return _Outcome(error=error)
-    problems: list[str] = []
-    if job.verify:
-        from converter.check import check
 
-        problems = check(summary.output, list(job.inputs)).problems
+
+def _convert_here(job: _Job, given: dict[str, str], progress: Callable[[str], None], workers: Workers) -> _Outcome:
+    """given: local path -> input as the user named it."""
+    options = job.options
+    captures = find_captures(list(given))
+    for capture in captures:
+        capture.input = given[capture.input]
+    if job.skip_existing:
+        progress("comparing")
+        options = replace(options, fingerprint=fingerprint(captures, options))
+        if is_of(job.target, options.fingerprint):
+            size = 0 if is_remote(job.target) else os.path.getsize(job.target)
+            return _Outcome(Summary(job.target, size, skipped=True))
+    with uploaded(job.target) as local:
+        summary = write(captures, local, options, progress, workers)
+        problems: list[str] = []
+        if job.verify:
+            from converter.check import check
+
+            problems = check(local, list(given)).problems
+    summary.output = job.target
     return _Outcome(summary, problems=problems)
 
 
@@ -190,12 +206,13 @@ def _with_absolute_paths(request: Request) -> Request:
         return request
 
     def placed(path: str | None) -> str | None:
-        return None if path is None else path if path == "-" else os.path.abspath(path)
+        return path if path is None or path == "-" or is_remote(path) else os.path.abspath(path)
 
     return replace(
         request,
-        inputs=[os.path.abspath(path) for path in request.inputs],
-        output=placed(request.output) or (None if request.out_dir else placed(f"{input_name(request.inputs[0])}.pftrace")),
+        inputs=[path if is_remote(path) else os.path.abspath(path) for path in request.inputs],
+        output=placed(request.output)
+        or (None if request.out_dir else placed(f"{input_name(request.inputs[0])}.pftrace")),
         out_dir=placed(request.out_dir),
         roles=placed(request.roles),
         dspark=[f"{'' if rank is None else f'{rank}='}{os.path.abspath(path)}" for rank, path in _ranked(request)],
@@ -317,12 +334,16 @@ def targets(request: Request) -> list[tuple[list[str], str]]:
         raise UsageError("--skip-existing looks at a trace that is there: not with -o - or --layout archive")
     if request.out_dir is not None:
         names = output_names(inputs)
-        make_out_dir(request.out_dir)
+        if not is_remote(request.out_dir):
+            make_out_dir(request.out_dir)
         plan = [([i], os.path.join(request.out_dir, f"{name}{ending}")) for i, name in zip(inputs, names, strict=True)]
     else:
         plan = [(inputs, request.output or f"{input_name(inputs[0])}{ending}")]
     for _, target in plan:
-        check_target(target, inputs)
+        if not is_remote(target):
+            check_target(target, inputs)
+        elif target.rstrip("/") in [path.rstrip("/") for path in inputs]:
+            raise UsageError(f"{printable(target)}: is an input; choose another target")
     return plan
 
 

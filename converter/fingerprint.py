@@ -19,6 +19,7 @@ from importlib.metadata import version
 
 from converter.capture import Capture
 from converter.options import Options
+from converter.remote import is_remote, open_remote
 from schemas.errors import InputError
 
 PIECE_BYTES = 1 << 20
@@ -52,7 +53,8 @@ def files_of(capture: Capture) -> Iterator[str]:
         elif isinstance(value, list) and field.name != "notes":
             yield from value
             if field.name in ("dbs", "analysis_dbs"):  # rows that are not in the database yet are read too
-                yield from (f"{path}-wal" for path in value if os.path.exists(f"{path}-wal"))
+                beside = (f"{path}{end}" for path in value for end in ("-wal", "-journal"))
+                yield from (path for path in beside if os.path.exists(path))
 
 
 def _add(total: hashlib._Hash, name: str, path: str) -> None:
@@ -84,7 +86,8 @@ def is_of(path: str, fingerprint: str) -> bool:
     """Is there a finished trace under `path` that bears this fingerprint?"""
     expected = uuid_packet(fingerprint)
     try:
-        with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
+        with open_remote(path) if is_remote(path) else open(path, "rb") as raw:
+            file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
             return file.read(len(expected)) == expected
     except (OSError, EOFError, zlib.error):
         return False

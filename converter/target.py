@@ -105,9 +105,9 @@ def whole_file(target: str, compress: bool = False, run: str = "") -> Iterator[I
 
 def sweep(target: str, run: str) -> None:
     """Removes what a killed worker of this run left beside the target."""
+    folder, name = os.path.split(os.path.realpath(target))
     if target == STDOUT or not run:
         return
-    folder, name = os.path.split(os.path.realpath(target))
     with contextlib.suppress(OSError):
         for entry in os.listdir(folder):
             if entry.startswith(f".{name[:100]}.{run}-"):

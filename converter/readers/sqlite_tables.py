@@ -5,7 +5,7 @@ Format: SQLite 3, the profiler's tables (`ascend_pytorch_profiler_{rank}.db`, `a
 Rows are read in large pieces into numpy arrays. Numbers may be INTEGER, REAL or TEXT (PYTORCH_API writes its times as
 TEXT): text is never taken for a float, so no nanosecond is lost.
 
-A database with a non-empty `-wal` is copied with it to a temporary folder and read there; any other is opened
+A database with a non-empty `-wal` or `-journal` is copied with it to a temporary folder and read there; any other is opened
 read-only as immutable, so that no lock, journal or shared memory file appears. Only ordinary tables are read: views,
 virtual tables and triggers of the input are never run.
 """
@@ -27,6 +27,7 @@ import numpy.typing as npt
 from schemas.errors import InputError
 from schemas.timeline import Int64
 
+_BESIDE = ("-wal", "-journal")  # what is not in the database yet, and what must be taken out of it again
 PIECE_ROWS = 1 << 16
 #: What a cell that is no number becomes where a number is needed (a time). No time of a profile is this.
 NOT_A_NUMBER = -(2**63)
@@ -37,24 +38,25 @@ _TODO = "copy the file again, or export the profile again"
 @contextmanager
 def open_database(path: str, max_input_bytes: int) -> Iterator[Database]:
     """Opens an export for reading. Raises InputError where it is no database, cut short, encrypted or too large."""
-    wal = path + "-wal"
     try:
         size = os.path.getsize(path)
-        wal_size = os.path.getsize(wal) if os.path.exists(wal) else 0
+        beside = [path + end for end in _BESIDE if os.path.exists(path + end) and os.path.getsize(path + end)]
+        size += sum(map(os.path.getsize, beside))
     except OSError as error:
         raise InputError(path, f"can't be read ({error.strerror})") from error
-    if size + wal_size > max_input_bytes:
+    if size > max_input_bytes:
         raise InputError(path, f"is larger than {max_input_bytes:,} bytes", todo="raise --max-input-bytes")
-    with tempfile.TemporaryDirectory(prefix="npu-perfetto-") if wal_size else _nothing() as folder:
+    with tempfile.TemporaryDirectory(prefix="npu-perfetto-") if beside else _nothing() as folder:
         options = "?mode=ro&immutable=1"
         opened = Path(path).absolute()
         if folder is not None:
             opened = Path(folder) / "copy.db"
             try:
                 shutil.copyfile(path, opened)
-                shutil.copyfile(wal, f"{opened}-wal")
+                for file in beside:
+                    shutil.copyfile(file, f"{opened}{file[len(path) :]}")
             except OSError as error:
-                raise InputError(path, f"can't be copied with its -wal ({error.strerror})") from error
+                raise InputError(path, f"can't be copied with the files beside it ({error.strerror})") from error
             options = "?mode=rw"
         try:
             connection = sqlite3.connect(opened.as_uri() + options, uri=True)

@@ -220,3 +220,27 @@ def test_text_is_read_where_both_are_there_unless_told(tmp_path: Path) -> None:
     assert any("--prefer db" in warning for warning in text.warnings)
     np.testing.assert_array_equal(text.tasks.ts, db.tasks.ts)
     assert (db.tasks.wait_ns == NULL).all()  # this schema doesn't record waits
+
+
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+def test_rows_beside_the_database(export: Path, mode: str) -> None:
+    """A writer was killed: what is committed in -wal counts, what -journal undoes doesn't, and no file changes."""
+    tasks = len(timeline_of(export).tasks)
+    db = sqlite3.connect(export, isolation_level=None)
+    db.execute(f"PRAGMA journal_mode = {mode}")
+    db.execute("PRAGMA cache_size = 1")  # pages of the open transaction are written early
+    db.execute("BEGIN")
+    db.execute("DELETE FROM TASK WHERE globalTaskId % 2")
+    if mode == "WAL":
+        db.execute("COMMIT")
+    end = "-wal" if mode == "WAL" else "-journal"
+    killed = {name: Path(f"{export}{name}").read_bytes() for name in ("", end)}
+    db.execute("COMMIT" if mode == "DELETE" else "SELECT 1")
+    db.close()
+    folder = export.parent / "killed"
+    folder.mkdir()
+    for name, data in killed.items():
+        (folder / f"{export.name}{name}").write_bytes(data)
+    have = len(timeline_of(folder / export.name).tasks)
+    assert have < tasks if mode == "WAL" else have == tasks
+    assert {p.name[len(export.name) :]: p.read_bytes() for p in folder.iterdir()} == killed
