@@ -10,31 +10,42 @@ SEED ?= 1
 .PHONY: demo test bench lint fuzz clean
 .DEFAULT_GOAL := demo
 
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SAMPLE := samples/dspark_two_ranks
+
 $(BIN)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@echo "installing npu-perfetto into $(VENV) (about 750 MB, a minute or two)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -q --upgrade pip
+	@$(PIP) install -q -e '.[offline,report]'
 	@touch $@
 
-demo: $(BIN)/.installed ## convert the shipped sample, check it, ask it a question
-	@mkdir -p out
-	$(BIN)/npu-perfetto convert samples/dspark_two_ranks -o out/demo.pftrace
-	$(BIN)/npu-perfetto check out/demo.pftrace
-	$(BIN)/npu-perfetto sql out/demo.pftrace "INCLUDE PERFETTO MODULE npu.kernels; SELECT rank, count(*) AS tasks, sum(dur) AS duration_sum_ns FROM npu_kernels GROUP BY rank"
-	@echo "Open out/demo.pftrace in https://ui.perfetto.dev (drag and drop)."
+$(BIN)/.installed-dev: $(BIN)/.installed
+	@echo "installing what tests and linters need"
+	@$(PIP) install -q -e '.[dev]'
+	@touch $@
 
-test: $(BIN)/.installed
+# Convert the shipped sample with its records, check the trace against it, ask it a question.
+demo: $(BIN)/.installed
+	@mkdir -p out
+	$(BIN)/npu-perfetto convert $(SAMPLE) --dspark $(SAMPLE)/server_info.json -o out/demo.pftrace
+	$(BIN)/npu-perfetto check out/demo.pftrace --against $(SAMPLE)
+	$(BIN)/npu-perfetto sql out/demo.pftrace "INCLUDE PERFETTO MODULE npu.report; SELECT rank, forward_ct, bs, draft_ms, verify_ms, tail_ms, avg_commit_len FROM npu_step_report"
+	@echo "Look at it: $(BIN)/npu-perfetto open out/demo.pftrace, or drop the file on https://ui.perfetto.dev"
+
+test: $(BIN)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-lint: $(BIN)/.installed
+lint: $(BIN)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m tests.audit
 
-bench: $(BIN)/.installed
+bench: $(BIN)/.installed-dev
 	$(BIN)/python -m tests.bench --rows $(ROWS) --json-mb $(JSON_MB)
 
-fuzz: $(BIN)/.installed ## odd inputs for every reader, whole conversions, then atheris where it installs
+fuzz: $(BIN)/.installed-dev
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.guided --seconds $(SECONDS)
 

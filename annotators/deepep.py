@@ -124,16 +124,21 @@ def _any_and_alone(sets: list[Spans]) -> tuple[Spans, list[Spans]]:
     # How many are busy and the sum of their numbers, in one integer: where one is, the sum is its number.
     code = np.repeat((1 << 32) + np.arange(len(sets), dtype=np.int64), lengths)
     order = np.argsort(ts, kind="stable")
-    code = np.cumsum(np.concatenate((code, -code))[order])
+    code = np.concatenate((code, -code))
+    # There may be tens of millions: what is done with goes at once.
+    code = np.cumsum(code[order])
     ts = ts[order]
-    begin, end, code = ts[:-1], ts[1:], code[:-1]
-    some = end > begin
-    begin, end, code = begin[some], end[some], code[some]
-    busy, single = code > 0, code >> 32 == 1
-    begin_one, end_one, number = begin[single], end[single], code[single] & 0xFFFFFFFF
-    order = np.argsort(number, kind="stable")
-    bounds = np.searchsorted(number[order], np.arange(len(sets) + 1)).tolist()
-    alone = [(begin_one[order[a:b]], end_one[order[a:b]]) for a, b in pairwise(bounds)]
+    del order
+    some = np.append(ts[1:] > ts[:-1], False)
+    end = ts[1:][some[:-1]]
+    begin, code = ts[some], code[some]
+    del ts, some
+    single = np.flatnonzero(code >> 32 == 1)
+    number = (code[single] & 0xFFFFFFFF).astype(np.int32)
+    single = single[np.argsort(number, kind="stable")]
+    bounds = np.cumsum(np.append(0, np.bincount(number, minlength=len(sets)))).tolist()
+    alone = [(begin[single[a:b]], end[single[a:b]]) for a, b in pairwise(bounds)]
+    busy = code > 0
     return (begin[busy], end[busy]), alone
 
 

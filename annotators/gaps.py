@@ -75,8 +75,9 @@ def neighbours(tasks: Tasks, gaps: intervals.Spans) -> Ends:
     """prev ends at the gap's start (ties: the latest started, then the first in file order), next starts at its end
     (ties: the first in file order). Tasks of zero length count as neighbours, although they cover nothing."""
     start, end = gaps
-    index = np.int32 if len(tasks) < 1 << 31 else np.int64
-    prev, following = np.full(len(start), NULL, index), np.full(len(start), NULL, index)
+    index: type[np.int32] | type[np.int64] = np.int32 if len(tasks) < 1 << 31 else np.int64
+    prev: IntArray = np.full(len(start), NULL, index)
+    following: IntArray = np.full(len(start), NULL, index)
     row, gap = _at(start, tasks.end)
     order = np.lexsort((tasks.slice[row], -tasks.ts[row], gap))
     _take_first(prev, gap[order], row[order])

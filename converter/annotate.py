@@ -27,11 +27,22 @@ def rank(
     wanted = [name for name in DSPARK if name in options.annotate]
     if wanted and roles is not None:
         _dspark(rank, options, roles, records, first_forward_ct, wanted)
-    if rank.release is not None:
-        rank.release()
+    put_aside(rank)
     if "gaps" in options.annotate:
         steps = rank.annotations["steps"].tables.get("steps") if "steps" in rank.annotations else None
-        rank.annotations["gaps"] = gaps.annotate(timeline, steps, roles)
+        made = rank.annotations["gaps"] = gaps.annotate(timeline, steps, roles)
+        if rank.aside is not None and made.layer is not None:
+            rank.aside.put(made.layer)
+            rank.aside.release()
+
+
+def put_aside(rank: Rank) -> None:
+    """Of a very large rank: the columns that annotators made so far, and the memory of those that they read."""
+    if rank.aside is not None:
+        for annotation in rank.annotations.values():
+            if annotation.layer is not None:
+                rank.aside.put(annotation.layer)
+        rank.aside.release()
 
 
 def _dspark(

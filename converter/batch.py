@@ -113,7 +113,7 @@ def run(request: Request) -> int:
         _write_summary(str(request.summary), done)
     failed = [o for o in outcomes.values() if o.error is not None or o.problems]
     if len(plan) > 1 and failed:
-        talk.error(f"{len(failed)} of {len(plan)} inputs failed; {len(done)} traces were written:")
+        talk.error(f"{len(failed)} of {len(plan)} inputs failed; {len(done)} traces were written")
         for position in sorted(outcomes):
             if outcomes[position] in failed:
                 talk.error(f"failed: {printable(jobs[position].inputs[0])}")
@@ -264,6 +264,9 @@ def checked_options(request: Request) -> Options:
         raise UsageError(f"--prefer: {printable(request.prefer, 40)!r} is neither text nor db")
     if request.layout not in LAYOUTS:
         raise UsageError(f"--layout: {printable(request.layout, 40)} is none of {', '.join(LAYOUTS)}")
+    for _, path in _ranked(request):
+        if not os.path.exists(path):
+            raise UsageError(f"--dspark: {printable(path)}: does not exist; check the path")
     if request.max_input_bytes < 1:
         raise UsageError("--max-input-bytes: at least 1")
     if request.roles is not None:

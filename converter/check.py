@@ -114,15 +114,32 @@ def check(trace: str, against: Sequence[str] = (), engine: str | None = None) ->
             findings.problems.append(f"flows: {flow_count:,} in the trace, {flows:,} written")
         total = Held(*(sum(column) for column in zip(*stored.values(), strict=True)))
         findings.compared = (
-            f"{total.slices:,} slices of {total.duration_ns:,} ns, {total.samples:,} counter samples on "
+            f"{total.slices:,} slices and {total.samples:,} counter samples, recorded and derived, on "
             f"{len(stored):,} tracks and {flow_count:,} flows are what the writer stored; no import errors or losses"
         )
         if against:
             from converter.against import compare
 
             findings.problems += compare(tp, against)
-            findings.compared += f"; equal to what {len(against):,} input{'s' * (len(against) > 1)} hold"
+            who = "the input holds" if len(against) == 1 else f"the {len(against):,} inputs hold"
+            left_out = _left_out(tp)
+            findings.compared += f"; equal to what {who}" + (
+                f", except what converting left out: {left_out}" if left_out else ""
+            )
     return findings
+
+
+def _left_out(tp: Engine) -> str:
+    """What the conversion itself counted as dropped, by kind and reason."""
+    rows = tp.rows(
+        "INCLUDE PERFETTO MODULE npu.facts; SELECT key, sum(CAST(value AS INT)) FROM npu_facts "
+        "WHERE key GLOB 'input_*.dropped.*' GROUP BY key ORDER BY key"
+    )
+    parts = []
+    for key, count in rows:
+        what, _, reason = key.removeprefix("input_").partition(".dropped.")
+        parts.append(f"{count:,} {what} ({reason})")
+    return ", ".join(parts)
 
 
 def _stored(tp: Engine) -> tuple[dict[int, Held], int, bool]:

@@ -13,9 +13,8 @@ from annotators.annotation import Annotation
 from annotators.deepep import Peers, add_peers
 from annotators.group_condition import group_condition, group_warnings
 from annotators.times import rank_times
-from converter import annotate, cut
+from converter import annotate, aside, cut
 from converter.arrange import set_pid, tell_processes_apart
-from converter.aside import put_aside
 from converter.options import Options
 from converter.rank import Rank
 from converter.shelf import Held, put, take
@@ -93,7 +92,7 @@ def derive(plan: Plan) -> Derived:
     rank, options = take(plan.held), plan.options
     timeline = rank.timeline
     if plan.place is None:
-        rank.release = put_aside(timeline, plan.target)
+        rank.aside = aside.for_rank(timeline, plan.target)
     set_pid(timeline, plan.pid)
     timeline.clock = plan.clock
     offset = plan.clock.offset_ns
@@ -102,6 +101,13 @@ def derive(plan: Plan) -> Derived:
     if plan.window is not None:
         back = 0 if plan.shift else offset
         cut.to_window(timeline, (plan.window[0] - back, plan.window[1] - back))
+        if not timeline.slice_count:
+            raise InputError(
+                rank.capture.path,
+                "nothing in it lies in the window",
+                where="--window",
+                todo="leave --window out to see what the capture spans, or count from its first task: +0ms:+10ms",
+            )
         if not len(timeline.tasks):
             timeline.warn(f"rank {timeline.rank}: no recorded task lies in the window")
     first = options.first_forward_ct.get(timeline.rank, options.first_forward_ct.get(None))
@@ -268,7 +274,9 @@ def document(rank: Rank, one_host: bool, peers: Peers | None = None) -> Document
     timeline.tasks, timeline.host, timeline.device = empty_tasks(), empty_host(), empty_device()  # not needed any more
     merged = merge_layers(timeline, layers, root)
     own, shared = _readings(timeline, one_host)
-    return Document(merged, _facts_track(merged, root), facts, start, own, shared, rank.release)
+    return Document(
+        merged, _facts_track(merged, root), facts, start, own, shared, rank.aside.release if rank.aside else None
+    )
 
 
 def _facts_track(layer: Layer, root: int) -> int:

@@ -93,7 +93,9 @@ class Workers:
 
         with _engine(self.backend, self.scheduler):
             jobs = self.jobs if self.backend == "loky" else max(self.jobs, 2) if self.jobs > 1 else -1
-            pool = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, max_nbytes=None)
+            # Ray's backend knows no generators: its results come all at once.
+            how = "list" if self.backend == "ray" else "generator_unordered"
+            pool = Parallel(n_jobs=jobs, return_as=how, batch_size=1, max_nbytes=None)
             yield from pool(delayed(_numbered)(function, position, item) for position, item in items)
 
 
@@ -137,7 +139,7 @@ def _ray(scheduler: str | None) -> Iterator[None]:
     import ray
     from ray.util.joblib import register_ray
 
-    ray.init(address=scheduler or "auto", log_to_driver=False)
+    ray.init(address=scheduler or "auto", log_to_driver=False, logging_level="ERROR")
     try:
         register_ray()
         yield

@@ -92,14 +92,9 @@ def _read_one(
 ) -> Tables | NpuPerfettoError:
     try:
         with open_trace(trace, engine=engine) as tp:
-            tables = load(tp, trace, names, few)
+            return load(tp, trace, names, few)
     except (InputError, EngineError) as error:
         return error
-    if not tables["facts"].rows:
-        return InputError(
-            trace, "holds nothing that npu-perfetto wrote", todo="convert the capture with `npu-perfetto convert`"
-        )
-    return tables
 
 
 def views(tables: Tables, table: str | None, limits: Limits) -> list[View]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from converter.engine import Engine, Result
+from schemas.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,21 @@ class Tables:
 def load(engine: Engine, trace: str, names: Iterable[str], limits: dict[str, int] | None = None) -> Tables:
     """Reads the named tables and the facts of a loaded trace. limits: table -> how many of its first rows are enough.
 
-    Raises EngineError.
+    Raises EngineError, and InputError where the trace is none of ours or was cut: run-wide facts stand at its end.
     """
     tables = Tables(trace)
     for name in dict.fromkeys(("facts", *names)):
         source = TABLES.get(name) or MORE[name]
         limit = f" LIMIT {limits[name]}" if limits and name in limits else ""
         tables.results[name] = engine.query(f"INCLUDE PERFETTO MODULE {source.module}; {source.sql}{limit}")
+        if name == "facts":
+            facts = tables.results[name].rows
+            if not facts:
+                raise InputError(
+                    trace,
+                    "holds nothing that npu-perfetto wrote",
+                    todo="convert the capture with `npu-perfetto convert`",
+                )
+            if not any(rank is None for rank, *_ in facts):
+                raise InputError(trace, "is cut short: the end is missing", todo="convert the capture again")
     return tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,8 +87,25 @@ def ask(trace: str, query: str, engine: str | None) -> Result | NpuPerfettoError
     try:
         with open_trace(trace, engine=engine) as tp:
             return tp.query(query)
-    except (InputError, EngineError) as error:
+    except InputError as error:
         return error
+    except EngineError as error:
+        return EngineError(f"{error}{_hint(str(error))}")
+
+
+def _hint(message: str) -> str:
+    """Which module has the table that a query forgot to include, or which modules there are."""
+    from schemas import sql_package
+
+    modules = sql_package.modules()
+    if found := re.search(r"no such table: (npu_\w+)", message):
+        for name, text in modules.items():
+            if re.search(rf"TABLE {found[1]}\b", text):
+                return f"; it is in a module: put `INCLUDE PERFETTO MODULE {name};` in front"
+    if "unknown module 'npu" in message:
+        public = (name for name in modules if not name.rpartition(".")[2].startswith("_"))
+        return f"; the modules are {', '.join(sorted(public))} (`npu.*` is all of them)"
+    return ""
 
 
 def matching(traces: Sequence[str]) -> list[str]:

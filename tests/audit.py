@@ -43,7 +43,18 @@ def vulnerabilities() -> tuple[list[str], str]:
     """(known vulnerabilities, one line each; why there was no audit, or "")."""
     if importlib.util.find_spec("pip_audit") is None:
         return [], "pip-audit is not installed; it comes with the extra dev"
-    argv = [sys.executable, "-m", "pip_audit", "--format", "json", "--skip-editable", "--progress-spinner", "off", "--timeout", "10"]
+    argv = [
+        sys.executable,
+        "-m",
+        "pip_audit",
+        "--format",
+        "json",
+        "--skip-editable",
+        "--progress-spinner",
+        "off",
+        "--timeout",
+        "10",
+    ]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:

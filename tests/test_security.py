@@ -95,12 +95,23 @@ def capture_of_paths(folder: Path, paths: list[str]) -> Path:
     header = "Name,Type,Accelerator Core,Input Shapes,Start Time(us),Duration(us),Stream ID,Task ID"
     rows = [f"{p},{p},AI_CORE,{p},{1736408883704643 + i}.000,1.5,{i},{p}" for i, p in enumerate(paths)]
     (output / "kernel_details.csv").write_text("\n".join([header, *rows]) + "\n")
-    events: list[dict[str, object]] = [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "Python"}}]
+    events: list[dict[str, object]] = [
+        {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "Python"}}
+    ]
     for i, p in enumerate(paths):
         moment = f"{1736408883704643 + 5 * i}.000"
         events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": i, "args": {"name": p}})
         events.append(
-            {"ph": "X", "name": p, "cat": p, "pid": 1, "tid": i, "ts": moment, "dur": 2, "args": {p: p, "Call stack": p, "file": p}}
+            {
+                "ph": "X",
+                "name": p,
+                "cat": p,
+                "pid": 1,
+                "tid": i,
+                "ts": moment,
+                "dur": 2,
+                "args": {p: p, "Call stack": p, "file": p},
+            }
         )
         events.append({"ph": "C", "name": p, "pid": p, "ts": moment, "args": {p: 1}})
     (output / "trace_view.json").write_text(json.dumps(events))
@@ -108,10 +119,17 @@ def capture_of_paths(folder: Path, paths: list[str]) -> Path:
     (output / "memory_record.csv").write_text(
         f"Component,Timestamp(us),Total Reserved(MB),Device Type\n{paths[0]},1736408883704643.1,1,{paths[0]}\n"
     )
-    info = {"config": {"common_config": {"record_shapes": paths[0]}}, "hostname": paths[0], "hostUid": paths[0], "include": paths[0]}
+    info = {
+        "config": {"common_config": {"record_shapes": paths[0]}},
+        "hostname": paths[0],
+        "hostUid": paths[0],
+        "include": paths[0],
+    }
     (capture / "profiler_info_0.json").write_text(json.dumps(info))
     group = {"group_name": paths[0], "global_ranks": [0]}
-    (capture / "profiler_metadata.json").write_text(json.dumps({"parallel_group_info": {paths[0]: group}, "$ref": paths[0]}))
+    (capture / "profiler_metadata.json").write_text(
+        json.dumps({"parallel_group_info": {paths[0]: group}, "$ref": paths[0]})
+    )
     return capture
 
 
@@ -119,7 +137,16 @@ def test_paths_in_inputs_are_never_opened(tmp_path: Path) -> None:
     secret = tmp_path / "elsewhere" / "secret"
     secret.parent.mkdir()
     secret.write_text("SECRET-CANARY")
-    paths = [str(secret), f"file://{secret}", "../elsewhere/secret", "../../elsewhere/secret", "http://127.0.0.1:9/x", "/etc/hostname", "|touch x", "~/x"]
+    paths = [
+        str(secret),
+        f"file://{secret}",
+        "../elsewhere/secret",
+        "../../elsewhere/secret",
+        "http://127.0.0.1:9/x",
+        "/etc/hostname",
+        "|touch x",
+        "~/x",
+    ]
     work = tmp_path / "work"
     work.mkdir()
     capture_of_paths(work, paths)
@@ -133,7 +160,18 @@ def test_paths_in_inputs_are_never_opened(tmp_path: Path) -> None:
     )
     status, seen = json.loads(done.stdout)
     assert status == 0
-    libraries = (sys.prefix, sys.base_prefix, str(ROOT), "/usr/lib", "/usr/share/zoneinfo", "/lib", "/proc/self", "/proc/cpuinfo", "/sys/", "/dev/null")
+    libraries = (
+        sys.prefix,
+        sys.base_prefix,
+        str(ROOT),
+        "/usr/lib",
+        "/usr/share/zoneinfo",
+        "/lib",
+        "/proc/self",
+        "/proc/cpuinfo",
+        "/sys/",
+        "/dev/null",
+    )
     outside = []
     opened = 0
     for event, what in seen:
@@ -187,7 +225,9 @@ def test_sql_reads_and_writes_no_file(trace: str, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["secret"]
 
 
-def test_the_engine_is_not_told_what_its_user_told_node(trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_not_told_what_its_user_told_node(
+    trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "script.js"
     script.write_text(f"require('fs').writeFileSync('{tmp_path / 'ran'}', '')")
     monkeypatch.setenv("NODE_OPTIONS", f"--require {script}")

@@ -8,11 +8,17 @@ import typer
 
 EXAMPLE = """[bold]Examples[/bold]
 
-npu-perfetto convert host_4100_ascend_pt                      one capture, to host_4100_ascend_pt.pftrace
+One capture, to host_4100_ascend_pt.pftrace in the current folder:
 
-npu-perfetto convert run/ --dspark server_info.json -o run.pftrace    all ranks of a run in one trace
+npu-perfetto convert host_4100_ascend_pt
 
-npu-perfetto convert night/* --out-dir traces/ --jobs 8      a trace per input
+All ranks of a run in one trace, with the DSpark records of the server:
+
+npu-perfetto convert run/ --dspark server_info.json -o run.pftrace
+
+A trace per input; the next night only what is new:
+
+npu-perfetto convert night/* --out-dir traces/ --jobs 8
 
 find night -name '*_ascend_pt' -print0 | npu-perfetto convert --files0-from - --out-dir traces/ --skip-existing
 """

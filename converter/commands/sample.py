@@ -56,7 +56,7 @@ def command(
     from samples.big import write_big
     from samples.config import COMPONENTS, Config
     from samples.generate import write
-    from schemas.errors import UsageError
+    from schemas.errors import OutputError, UsageError, printable
 
     if big_csv or big_json:
         if big_csv and big_json:
@@ -87,9 +87,18 @@ def command(
         level0=level0,
         trace=not csv_only,
     )
-    captures = write(config, folder)
+    try:
+        captures = write(config, folder)
+    except OSError as error:
+        raise OutputError(
+            f"{printable(folder)}: can't be written: {error.strerror or error}; choose another DIR"
+        ) from error
     if verbose and not quiet:
         for capture in captures:
             typer.echo(f"{capture.folder}: {len(capture.inside)} steps, {len(capture.tasks)} device slices", err=True)
     typer.echo(folder)
     typer.echo(folder / "server_info.json")
+    if not quiet:
+        typer.echo(
+            f"npu-perfetto convert {folder} --dspark {folder / 'server_info.json'} -o {folder}.pftrace", err=True
+        )

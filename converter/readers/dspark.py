@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from schemas.errors import InputError
 from schemas.timeline import NULL
 
 _SHOW_HOW = 'expected the reply of GET /server_info, its "dspark_info_record", {"records": [...]}, a list, or one of them a line'
-_MANY_RANKS = 1024
+MAX_RANKS = 1024  # of one file; the records are put in order rank by rank
 
 
 @dataclass
@@ -37,6 +38,19 @@ class _Payload:
     rank: int | None = None
     bare: bool = False  # records without a payload around them
     last: int = NULL  # the highest forward_ct, while a list is read
+
+    @cached_property
+    def numbered(self) -> dict[int, dict[str, Any]]:
+        """Records by forward_ct; those without a usable one are left out."""
+        return {n: record for record in self.records if (n := integer(record.get("forward_ct"))) != NULL}
+
+    @cached_property
+    def lowest(self) -> int:
+        return min(self.numbered, default=NULL)
+
+    @cached_property
+    def highest(self) -> int:
+        return max(self.numbered, default=NULL)
 
 
 def read_records(path: str | os.PathLike[str]) -> RecordFile:
@@ -54,11 +68,6 @@ def read_records(path: str | os.PathLike[str]) -> RecordFile:
     if not any(payloads):
         raise InputError(path, "holds no DSpark records", todo=_what_to_do(documents))
     merged = _join_documents(payloads, out)
-    if len(merged) > _MANY_RANKS:
-        out.warnings.append(
-            f"{len(merged)} runs of records with a forward_ct that starts over: the ranks seem to be interleaved; "
-            "save each rank's records apart"
-        )
     unusable = Unusable()
     out.ranks = [
         columns(out.source, index, payload.records, payload.head, unusable) for index, payload in enumerate(merged)
@@ -184,6 +193,12 @@ def _join_documents(documents: list[list[_Payload]], out: RecordFile) -> list[_P
             same = same or next((r for r in ranks[len(earlier) :] if _follows(r, payload)), None)
             if same is None:
                 ranks.append(payload)
+                if len(ranks) > MAX_RANKS:
+                    raise InputError(
+                        out.source,
+                        f"more than {MAX_RANKS} runs of records with a forward_ct that starts over",
+                        todo="the ranks seem to be interleaved: save each rank's records apart",
+                    )
             else:
                 earlier = [r for r in earlier if r is not same]
                 _extend(same, payload, out)
@@ -192,34 +207,31 @@ def _join_documents(documents: list[list[_Payload]], out: RecordFile) -> list[_P
     return ranks
 
 
-def _numbered(payload: _Payload) -> dict[int, dict[str, Any]]:
-    """Records by forward_ct; those without a usable one are left out."""
-    return {n: record for record in payload.records if (n := integer(record.get("forward_ct"))) != NULL}
-
-
 def _is_same_rank(one: _Payload, other: _Payload) -> bool:
     """Whether a later text goes on with a rank: by its place, by what comes after it, or by what is there twice."""
     if one.rank is not None and other.rank is not None:
         return one.rank == other.rank
     if _follows(one, other):
         return True
-    known, later = _numbered(one), _numbered(other)
+    known, later = one.numbered, other.numbered
     # A list that grows at one end and loses at the other: from the later one's first number to the earlier one's last
     # they hold the same records.
-    end_of_known = {n: r for n, r in known.items() if n >= min(later, default=0)}
-    return bool(end_of_known) and end_of_known == {n: r for n, r in later.items() if n <= max(known)}
+    first = max(other.lowest, 0)
+    if not known or one.highest < first or (later and first not in known):
+        return False
+    end_of_known = {n: r for n, r in known.items() if n >= first}
+    return end_of_known == {n: r for n, r in later.items() if n <= one.highest}
 
 
 def _follows(one: _Payload, other: _Payload) -> bool:
     """Whether the other's counters all come after this one's: the ranks of a server count side by side."""
     if one.rank is not None or other.rank is not None:
         return False
-    known, later = _numbered(one), _numbered(other)
-    return bool(known) and bool(later) and max(known) < min(later)
+    return bool(one.numbered) and bool(other.numbered) and one.highest < other.lowest
 
 
 def _extend(rank: _Payload, later: _Payload, out: RecordFile) -> None:
-    known = _numbered(rank)
+    known = rank.numbered
     added, differ = [], 0
     for record in later.records:
         number = integer(record.get("forward_ct"))
@@ -234,6 +246,8 @@ def _extend(rank: _Payload, later: _Payload, out: RecordFile) -> None:
         )
     rank.records = sorted(rank.records + added, key=lambda record: integer(record.get("forward_ct")))
     rank.head = rank.head or later.head
+    for stale in ("numbered", "lowest", "highest"):
+        rank.__dict__.pop(stale, None)
 
 
 def _take_server_facts(document: Any, facts: dict[str, Any]) -> None:

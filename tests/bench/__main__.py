@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.bench import batches
 from tests.bench.timing import in_turn, median_of, once, python
 
 READ_CSV = """
@@ -59,7 +60,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="kernel rows of the big CSV")
     parser.add_argument("--json-mb", type=int, default=200, help="size of the big trace_view.json")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--only", default="help,writer,csv,slope,json", help="which figures")
+    parser.add_argument(
+        "--only", default="help,writer,csv,slope,json,jobs,ranks", help="which figures; also: rows, bigjson"
+    )
     parser.add_argument("--folder", help="keep the generated inputs here and use them again")
     options = parser.parse_args()
     only = options.only.split(",")
@@ -78,6 +81,14 @@ def main() -> None:
             slope(folder)
         if "json" in only:
             json_figures(folder, options.json_mb, options.runs)
+        if "jobs" in only:
+            batches.jobs_figure(big_csv(folder, options.rows), folder, command, figure, options.runs)
+        if "ranks" in only:
+            batches.ranks_figure(folder, command, figure)
+        if "rows" in only:
+            batches.memory_figure(big_csv(folder, options.rows), options.rows, folder, command, figure)
+        if "bigjson" in only:
+            batches.big_json_figure(big_json(folder, options.json_mb), folder, command, figure)
 
 
 def figure(what: str, value: float, limit: float, detail: str, at_least: bool = False) -> None:
@@ -126,12 +137,17 @@ def slope(folder: Path) -> None:
     )
 
 
-def json_figures(folder: Path, megabytes: int, runs: int) -> None:
+def big_json(folder: Path, megabytes: int) -> Path:
     from samples import big
 
     path = folder / f"trace_view_{megabytes}.json"
     if not path.exists():
         big.big_json(path, megabytes)
+    return path
+
+
+def json_figures(folder: Path, megabytes: int, runs: int) -> None:
+    path = big_json(folder, megabytes)
     size = path.stat().st_size
     out = folder / "out.pftrace"
     ours, theirs, ratio = in_turn(

@@ -61,7 +61,7 @@ def test_side_by_side_gives_the_same_bytes(night: Path) -> None:
     inputs = [f"night/{name}" for name in NAMES]
     one = run("convert", *inputs, "--out-dir", "one", cwd=night)
     two = run("convert", *inputs, "--out-dir", "two", "--jobs", "2", "--summary", "-", cwd=night)
-    assert one.returncode == two.returncode == 1
+    assert one.returncode == two.returncode == 1, two.stderr
     assert files(night / "one") == files(night / "two") == good()
     for name in good():
         assert (night / "one" / name).read_bytes() == (night / "two" / name).read_bytes()
@@ -190,6 +190,24 @@ def test_dask_converts_ranks_of_one_trace(tmp_path: Path, dask: object) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "one.pftrace").read_bytes() == (tmp_path / "two.pftrace").read_bytes()
     assert files(tmp_path) == ["one.pftrace", "two.pftrace"]
+
+
+@pytest.mark.slow
+def test_ray_converts_inputs_and_ranks(night: Path) -> None:
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    address = ray.init(
+        num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False
+    ).address_info["gcs_address"]
+    try:
+        engine = ["--backend", "ray", "--scheduler", address]
+        done = run("convert", *[f"night/{name}" for name in NAMES], "--out-dir", "out", *engine, cwd=night)
+        assert done.returncode == 1 and files(night / "out") == good(), done.stderr
+        sample = str(ROOT / "samples" / "dspark_two_ranks")
+        assert run("convert", sample, "-o", "one.pftrace", cwd=night).returncode == 0
+        assert run("convert", sample, "-o", "two.pftrace", *engine, cwd=night).returncode == 0
+        assert (night / "one.pftrace").read_bytes() == (night / "two.pftrace").read_bytes()
+    finally:
+        ray.shutdown()
 
 
 @pytest.mark.parametrize(

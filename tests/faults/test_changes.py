@@ -37,7 +37,9 @@ def test_what_killed_runs_left_behind_disturbs_nobody(tmp_path: Path) -> None:
     assert len(left(tmp_path)) == 3
 
 
-def _change_at(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int, change: Callable[[], None]) -> None:
+def _change_at(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int, change: Callable[[], None]
+) -> None:
     """Runs `change` before the n-th call of a function that reads."""
     real, calls = getattr(owner, name), 0
 

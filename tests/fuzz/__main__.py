@@ -1,51 +1,24 @@
 """Fuzzes readers and conversions and prints the counts; exit 1 where anything but a typed error came out.
 
-    python -m tests.fuzz --inputs 1000000 --conversions 2000 --seed 1 --processes 2
-    python -m tests.fuzz --seconds 60
-    python -m tests.fuzz --seed 1 --input 4711        one input again, with its traceback
+python -m tests.fuzz --inputs 1000000 --conversions 2000 --seed 1 --processes 2
+python -m tests.fuzz --seconds 60
+python -m tests.fuzz --seed 1 --input 4711        one input again, with its traceback
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz.campaign import Counts, random_of, run_inputs, target_of
+from tests.fuzz.campaign import Counts, random_of, target_of
+from tests.fuzz.jobs import conversions, inputs, scratch
 from tests.fuzz.targets import TARGETS
 
 STEP = 20_000  # inputs that a process takes at a time
-MEMORY = "/dev/shm"
-
-
-def scratch() -> Path:
-    """A new folder, in memory where there is such a place."""
-    return Path(tempfile.mkdtemp(prefix="fuzz-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
-
-
-def _inputs(job: tuple[int, int, int, float, str | None]) -> Counts:
-    seed, first, count, deadline, only = job
-    folder = scratch()
-    try:
-        return run_inputs(seed, first, count, folder, deadline, only)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _conversions(job: tuple[int, int, int, float, str | None]) -> Counts:
-    from tests.fuzz.conversions import run_conversions
-
-    seed, first, count, deadline, _ = job
-    folder = scratch()
-    try:
-        return run_conversions(seed, first, count, folder, deadline)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> int:
@@ -64,7 +37,9 @@ def main() -> int:
     if options.input is not None:
         return _one_input(options.seed, options.input, options.only)
     if options.conversion is not None:
-        return _report("conversion", _conversions((options.seed, options.conversion, 1, float("inf"), None)), options.save)
+        return _report(
+            "conversion", conversions((options.seed, options.conversion, 1, float("inf"), None)), options.save
+        )
     limited = options.seconds is not None
     if options.inputs is None and options.conversions is None:
         options.inputs = options.conversions = sys.maxsize if limited else 0
@@ -72,7 +47,7 @@ def main() -> int:
             parser.error("give --inputs, --conversions or --seconds")
     status = 0
     begun = time.monotonic()
-    shares = {"input": (options.inputs, _inputs, STEP, 0.6), "conversion": (options.conversions, _conversions, 25, 1.0)}
+    shares = {"input": (options.inputs, inputs, STEP, 0.6), "conversion": (options.conversions, conversions, 25, 1.0)}
     for what, (wanted, function, step, share) in shares.items():
         if not wanted:
             continue

@@ -97,7 +97,9 @@ def _unraisable(counts: Counts) -> Iterator[None]:
 
     def hook(dropped: Any) -> None:
         counts.by["(dropped by a library)", "untyped"] += 1
-        _note(counts, Finding("dropped by a library", f"{dropped.err_msg}: {dropped.exc_value!r} in {dropped.object!r}"))
+        _note(
+            counts, Finding("dropped by a library", f"{dropped.err_msg}: {dropped.exc_value!r} in {dropped.object!r}")
+        )
 
     before = sys.unraisablehook
     sys.unraisablehook = hook

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import json
 import shutil
-import sys
 import time
 import traceback
 import warnings
@@ -95,7 +94,7 @@ def _one(seed: int, number: int, folder: Path, bases: Bases, counts: Counts, wit
     rng = random_of(seed, number)
     place = folder / "conversion"
     place.mkdir()
-    kind = rng.choice(tuple(KINDS))
+    kind = rng.choices(tuple(KINDS), WEIGHTS)[0]
     try:
         paths = KINDS[kind](rng, place / "in", bases)
         target = place / "out.pftrace"
@@ -139,7 +138,9 @@ def _convert_and_check(paths: Sequence[str], target: Path, options: Options, wit
         slices = entry["slices"]
         assert slices["read"] == slices["written"] + sum(slices["dropped"].values()), slices
         if sum(found.values()) != slices["written"]:
-            raise Problem(f"rank {rank}: {sum(found.values())} recorded slices in the trace, {slices['written']} written")
+            raise Problem(
+                f"rank {rank}: {sum(found.values())} recorded slices in the trace, {slices['written']} written"
+            )
         if found - wanted[rank]:
             raise Problem(f"rank {rank}: not in the input: {list((found - wanted[rank]).items())[:3]}")
         if whole and wanted[rank] - found:
@@ -234,7 +235,18 @@ def _change(rng: Random, value: Any) -> None:
             elif kind == 1:
                 del value[key]
             else:
-                odd = (rng.choice(ODD_TEXTS), rng.choice(ODD_TIMES), rng.choice(ODD_IDS), None, [], {}, -1, 2**63, 1.5, True)
+                odd = (
+                    rng.choice(ODD_TEXTS),
+                    rng.choice(ODD_TIMES),
+                    rng.choice(ODD_IDS),
+                    None,
+                    [],
+                    {},
+                    -1,
+                    2**63,
+                    1.5,
+                    True,
+                )
                 value[key] = rng.choice(odd)
             return
         value = value[key]
@@ -278,19 +290,34 @@ def _folder(rng: Random, place: Path, bases: Bases) -> list[Path]:
 def _msprof(rng: Random, place: Path, bases: Bases) -> list[Path]:
     capture = place / "PROF_000001_20250109_ABC"
     output = capture / "mindstudio_profiler_output"
-    _put(output / f"{rng.choice(('op_summary', 'task_time'))}_20250109.csv", rng.choice((inputs.kernel_csv, inputs.task_time_csv))(rng))
+    _put(
+        output / f"{rng.choice(('op_summary', 'task_time'))}_20250109.csv",
+        rng.choice((inputs.kernel_csv, inputs.task_time_csv))(rng),
+    )
     if rng.random() < 0.6:
         _put(output / "msprof_20250109.json", inputs.trace_json(rng, zipped=False))
+    for table in ("step_trace", "msprof_tx", "communication_statistic"):
+        if rng.random() < 0.3:
+            _put(output / f"{table}_20250109.csv", inputs.msprof_table(rng, table))
     for folder in ("host", "device_0"):
         for name in ("info.json", "start_info", "host_start.log", "dev_start.log"):
             if rng.random() < 0.5:
                 suffix = "" if folder == "host" else ".0"
-                _put(capture / folder / (name + suffix if name in ("start_info", "info.json") else name), inputs.clock_file(rng, name))
+                _put(
+                    capture / folder / (name + suffix if name in ("start_info", "info.json") else name),
+                    inputs.clock_file(rng, name),
+                )
     return [capture]
 
 
 def _csv(rng: Random, place: Path, bases: Bases) -> list[Path]:
-    name, make = rng.choice((("kernel_details.csv", inputs.kernel_csv), ("op_summary_1.csv", inputs.kernel_csv), ("task_time_1.csv", inputs.task_time_csv)))
+    name, make = rng.choice(
+        (
+            ("kernel_details.csv", inputs.kernel_csv),
+            ("op_summary_1.csv", inputs.kernel_csv),
+            ("task_time_1.csv", inputs.task_time_csv),
+        )
+    )
     return [_put(place / name, make(rng))]
 
 
@@ -312,6 +339,7 @@ KINDS = {
     "trace": _trace,
     "database": _database,
 }
+WEIGHTS = (3, 3, 2, 2, 2, 1)
 
 
 def _options(rng: Random, place: Path, bases: Bases) -> Options:
@@ -337,7 +365,3 @@ def _options(rng: Random, place: Path, bases: Bases) -> Options:
     if rng.random() < 0.1:
         fields["facts"] = {rng.choice(ODD_TEXTS): rng.choice(ODD_TEXTS)}
     return Options(**fields)
-
-
-if __name__ == "__main__":
-    sys.exit("run python -m tests.fuzz")

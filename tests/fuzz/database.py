@@ -26,7 +26,21 @@ def _empty() -> bytes:
 
 def _value(rng: Random, column: str) -> object:
     if rng.random() < 0.06:
-        return rng.choice((None, "", "x", -1, 1.5, float("inf"), b"\0\xff", 2**63 - 1, -(2**63), rng.choice(ODD_TIMES), rng.choice(ODD_TEXTS)))
+        return rng.choice(
+            (
+                None,
+                "",
+                "x",
+                -1,
+                1.5,
+                float("inf"),
+                b"\0\xff",
+                2**63 - 1,
+                -(2**63),
+                rng.choice(ODD_TIMES),
+                rng.choice(ODD_TEXTS),
+            )
+        )
     form = column.lower()
     if "ns" in form and ("start" in form or "end" in form or "timestamp" in form):
         return _EPOCH + rng.randrange(50_000)
@@ -50,7 +64,9 @@ def database(rng: Random) -> bytes:
             except sqlite3.Error:
                 pass
         for _ in range(rng.randrange(4)):
-            cells = [rng.choice(ODD_TEXTS) if table == "STRING_IDS" and c == "value" else _value(rng, c) for c in columns]
+            cells = [
+                rng.choice(ODD_TEXTS) if table == "STRING_IDS" and c == "value" else _value(rng, c) for c in columns
+            ]
             try:
                 made.execute(f"INSERT OR IGNORE INTO {table} VALUES ({','.join('?' * len(cells))})", cells)
             except (sqlite3.Error, UnicodeEncodeError):

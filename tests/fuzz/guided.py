@@ -7,6 +7,7 @@ installed (extra `fuzz`; it has wheels for Linux and some Pythons only) it says 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import shutil
@@ -16,11 +17,20 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from tests.fuzz.__main__ import scratch
+from tests.fuzz.jobs import scratch
 from tests.fuzz.targets import TARGETS
 
 #: The parsers that see bytes as they are in a file.
-PARSERS = ("json_events", "dspark", "kernel_csv", "trace_json", "side_files", "json_text", "exact_time.text", "csv_lines")
+PARSERS = (
+    "json_events",
+    "dspark",
+    "kernel_csv",
+    "trace_json",
+    "side_files",
+    "json_text",
+    "exact_time.text",
+    "csv_lines",
+)
 MAX_BYTES = 4096
 SEEDS = 60
 
@@ -39,13 +49,19 @@ def fuzz_one(name: str, corpus: Path, seconds: int) -> None:
     path = scratch() / "input"
 
     def one(data: bytes) -> None:
-        try:
+        with contextlib.suppress(errors.NpuPerfettoError):
             target.run(data, path)
-        except errors.NpuPerfettoError:
-            pass
 
     atheris.Setup(
-        [sys.argv[0], f"-max_total_time={seconds}", f"-max_len={MAX_BYTES}", "-timeout=20", "-print_final_stats=1", str(corpus)], one
+        [
+            sys.argv[0],
+            f"-max_total_time={seconds}",
+            f"-max_len={MAX_BYTES}",
+            "-timeout=20",
+            "-print_final_stats=1",
+            str(corpus),
+        ],
+        one,
     )
     atheris.Fuzz()
 
@@ -75,17 +91,31 @@ def _run(name: str, seconds: int) -> int:
     target = next(t for t in TARGETS if t.name == name)
     for number in range(SEEDS):
         (corpus / str(number)).write_bytes(target.make(Random(number))[:MAX_BYTES])
-    argv = [sys.executable, "-m", "tests.fuzz.guided", "--only", name, "--corpus", str(corpus), "--seconds", str(seconds)]
+    argv = [
+        sys.executable,
+        "-m",
+        "tests.fuzz.guided",
+        "--only",
+        name,
+        "--corpus",
+        str(corpus),
+        "--seconds",
+        str(seconds),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
-    runs = [line.split(":")[-1].strip() for line in done.stderr.splitlines() if "stat::number_of_executed_units" in line]
-    print(f"{name}: {int(runs[0]) if runs else 0:,} inputs, {'no finding' if done.returncode == 0 else 'a finding'}", flush=True)
+    runs = [
+        line.split(":")[-1].strip() for line in done.stderr.splitlines() if "stat::number_of_executed_units" in line
+    ]
+    print(
+        f"{name}: {int(runs[0]) if runs else 0:,} inputs, {'no finding' if done.returncode == 0 else 'a finding'}",
+        flush=True,
+    )
     if done.returncode:
         print(done.stderr[-4000:], file=sys.stderr)
         print(f"kept in {folder}", file=sys.stderr)
         return 1
     shutil.rmtree(folder)
     return 0
-
 
 
 if __name__ == "__main__":

@@ -89,7 +89,15 @@ def memory_csv(rng: Random) -> bytes:
 
 
 def plain_csv(rng: Random) -> bytes:
-    header = rng.choice(("ts(ns),dur(ns)", "start_us,Duration [ms],name", "begin(s),end(s)", "start,dur", "Name,Start Time(us),Duration(us)"))
+    header = rng.choice(
+        (
+            "ts(ns),dur(ns)",
+            "start_us,Duration [ms],name",
+            "begin(s),end(s)",
+            "start,dur",
+            "Name,Start Time(us),Duration(us)",
+        )
+    )
     return _table(rng, header)
 
 
@@ -97,11 +105,29 @@ def step_time_csv(rng: Random) -> bytes:
     return _table(rng, _STEP_TIME_HEADER, 3)
 
 
+_MSPROF_HEADERS = {
+    "step_trace": "Device_id,Iteration ID,FP Start(us),BP End(us),Iteration End(us),Iteration Time(us),FP to BP Time(us),"
+    "Iteration Refresh(us),Data Aug Bound(us),Model ID,Reduce Start(us),Reduce Duration(us)",
+    "msprof_tx": "pid,tid,category,event_type,payload_type,payload_value,Start_time(us),End_time(us),message_type,message,domain,"
+    "Device Start_time(us),Device End_time(us)",
+    "communication_statistic": "Device_id,OP Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)",
+}  # fmt: skip
+
+
+def msprof_table(rng: Random, name: str) -> bytes:
+    """One of the small tables of msprof, by the start of its name."""
+    return _table(rng, _MSPROF_HEADERS[name], 4)
+
+
 def _event(rng: Random, relative: bool) -> str:
     phase = rng.choice("XXXXXXXXXBEBEsftCCMMiInbebeRPODd")
     pid = str(rng.randrange(3)) if rng.random() < 0.9 else odd_json(rng, 2)
     tid = str(rng.randrange(3)) if rng.random() < 0.9 else odd_json(rng, 2)
-    name = rng.choice(("process_name", "thread_name", "process_labels", "process_sort_index", "thread_sort_index")) if phase == "M" else text(rng)
+    name = (
+        rng.choice(("process_name", "thread_name", "process_labels", "process_sort_index", "thread_sort_index"))
+        if phase == "M"
+        else text(rng)
+    )
     moment = str(rng.randrange(60) / 4) if relative else json.dumps(time_text(rng, 0.03))
     moment = moment if rng.random() < 0.95 else odd_json(rng, 2)
     fields = [f'"ph":"{phase}"', f'"name":{json.dumps(name)}', f'"pid":{pid}', f'"tid":{tid}', f'"ts":{moment}']
@@ -110,13 +136,17 @@ def _event(rng: Random, relative: bool) -> str:
     if phase in "sftbebn" or rng.random() < 0.05:
         fields.append(f'"id":{json.dumps(str(rng.randrange(3))) if rng.random() < 0.8 else odd_json(rng, 2)}')
     if rng.random() < 0.5:
-        category = rng.choice(("HostToDevice", "async_npu", "async_task_queue", "cpu_op", "python_function", "fwdbwd", "kernel", ""))
+        category = rng.choice(
+            ("HostToDevice", "async_npu", "async_task_queue", "cpu_op", "python_function", "fwdbwd", "kernel", "")
+        )
         fields.append(f'"cat":{json.dumps(category)}')
     if phase == "M":
         value = rng.choice(('"Python"', '"CANN"', '"Ascend Hardware"', '"Overlap Analysis"', '"NPU 0"', '"Stream 43"', '"Communication"', '"Plane 0"', '"Group x Communication"', "7", "-2", odd_json(rng, 2)))  # fmt: skip
         fields.append(f'"args":{{"{rng.choice(("name", "labels", "sort_index"))}":{value}}}')
     elif phase == "C" and rng.random() < 0.7:
-        fields.append(f'"args":{{"{rng.choice(("KB", "value", "Usage(%)"))}":{rng.randrange(9)},"acc_id":{rng.randrange(2)}}}')
+        fields.append(
+            f'"args":{{"{rng.choice(("KB", "value", "Usage(%)"))}":{rng.randrange(9)},"acc_id":{rng.randrange(2)}}}'
+        )
     elif rng.random() < 0.6:
         keys = ("Task Type", "Stream Id", "Task Id", "Model Id", "connection_id", "Physic Stream Id", "correlation_id", "Input Dims", "x", "a.b", "stream", "device")  # fmt: skip
         inside = ",".join(f"{json.dumps(rng.choice(keys))}:{odd_json(rng, 1)}" for _ in range(rng.randrange(4)))
@@ -132,10 +162,23 @@ def _event(rng: Random, relative: bool) -> str:
 def trace_json(rng: Random, zipped: bool = True) -> bytes:
     relative = rng.random() < 0.3
     separator = rng.choice((",", ", ", ",\n", "\n,\n  "))
-    body = "[" + separator.join(_event(rng, relative) for _ in range(rng.randrange(12))) + rng.choice(("]", "]", "]\n", "", ",]"))
+    body = (
+        "["
+        + separator.join(_event(rng, relative) for _ in range(rng.randrange(12)))
+        + rng.choice(("]", "]", "]\n", "", ",]"))
+    )
     if rng.random() < 0.4:
-        head = rng.choice(("", '"schemaVersion":1,', '"displayTimeUnit":"ms",', '"deviceProperties":[],', f'"x":{odd_json(rng)},'))
-        tail = rng.choice(("", f',"baseTimeNanoseconds":{EPOCH_US}000', f',"baseTimeNanoseconds":{odd_json(rng)}', f',"y":{odd_json(rng)}'))
+        head = rng.choice(
+            ("", '"schemaVersion":1,', '"displayTimeUnit":"ms",', '"deviceProperties":[],', f'"x":{odd_json(rng)},')
+        )
+        tail = rng.choice(
+            (
+                "",
+                f',"baseTimeNanoseconds":{EPOCH_US}000',
+                f',"baseTimeNanoseconds":{odd_json(rng)}',
+                f',"y":{odd_json(rng)}',
+            )
+        )
         body = "{" + head + '"traceEvents":' + body + tail + rng.choice(("}", "}", "", "}}"))
     data = body.encode("utf-8", "surrogatepass")
     if rng.random() < 0.5:
@@ -149,11 +192,24 @@ def trace_json(rng: Random, zipped: bool = True) -> bytes:
 
 def _record(rng: Random) -> str:
     fields = [f'"forward_ct":{rng.randrange(1200, 1206) if rng.random() < 0.9 else odd_json(rng)}']
-    for key in ("bs", "step_cpu_ms", "step_gpu_ms", "draft_gpu_ms", "target_verify_gpu_ms", "num_tokens", "g_sq", "dp_rank", "committed_tokens"):
+    for key in (
+        "bs",
+        "step_cpu_ms",
+        "step_gpu_ms",
+        "draft_gpu_ms",
+        "target_verify_gpu_ms",
+        "num_tokens",
+        "g_sq",
+        "dp_rank",
+        "committed_tokens",
+    ):
         if rng.random() < 0.4:
             fields.append(f'"{key}":{rng.randrange(9) if rng.random() < 0.8 else odd_json(rng)}')
     if rng.random() < 0.4:
-        parts = ",".join(f'"{k}":{odd_json(rng)}' for k in ("req_pool_idx", "prefix_len", "rid", "verify_len", "draft_tokens", "commit_len", "confidence"))
+        parts = ",".join(
+            f'"{k}":{odd_json(rng)}'
+            for k in ("req_pool_idx", "prefix_len", "rid", "verify_len", "draft_tokens", "commit_len", "confidence")
+        )
         fields.append(f'"reqs":[{{{parts}}}]' if rng.random() < 0.8 else f'"reqs":{odd_json(rng)}')
     rng.shuffle(fields)
     return "{" + ",".join(fields) + "}"
@@ -191,16 +247,30 @@ def clock_file(rng: Random, name: str) -> bytes:
         start = ",".join(f'"{k}":{number()}' for k in ("freq", "start_cnt", "start_monotonic", "syscnt_enable"))
         end = ",".join(f'"{k}":{number()}' for k in ("collectionTimeEnd", "MonotonicTimeEnd"))
         config = f'"common_config":{{"with_stack":{odd_json(rng)},"schedule":{odd_json(rng)}}},"experimental_config":{{"_profiler_level":{odd_json(rng)}}}'
-        data = f'{{"config":{{{config}}},"start_info":{{{start}}},"end_info":{{{end}}},"rank_id":{number()},"hostUid":{number()}}}'.encode("utf-8", "replace")
+        data = f'{{"config":{{{config}}},"start_info":{{{start}}},"end_info":{{{end}}},"rank_id":{number()},"hostUid":{number()}}}'.encode(
+            "utf-8", "replace"
+        )
     elif name == "profiler_metadata.json":
         group = f'{{"group_name":"default_group","group_rank":0,"global_ranks":[0,{number()}]}}'
-        data = f'{{"distributed_args":{{"world_size":{number()},"rank":{number()}}},"parallel_group_info":{{"g":{group},"h":{odd_json(rng)}}}}}'.encode("utf-8", "replace")
+        data = f'{{"distributed_args":{{"world_size":{number()},"rank":{number()}}},"parallel_group_info":{{"g":{group},"h":{odd_json(rng)}}}}}'.encode(
+            "utf-8", "replace"
+        )
     elif name == "info.json":
-        data = f'{{"hostname":{odd_json(rng)},"rank_id":{number()},"CPU":[{{"Frequency":{number()}}}],"DeviceInfo":[{{"hwts_frequency":{number()}}}]}}'.encode("utf-8", "replace")
+        data = f'{{"hostname":{odd_json(rng)},"rank_id":{number()},"CPU":[{{"Frequency":{number()}}}],"DeviceInfo":[{{"hwts_frequency":{number()}}}]}}'.encode(
+            "utf-8", "replace"
+        )
     elif name == "communication.json":
         info = f'{{"Communication Time Info":{{"Elapse Time(ms)":{number()},"k":{odd_json(rng)}}},"Communication Bandwidth Info":{{"HCCS":{{"Transit Size(MB)":{number()}}}}}}}'
-        data = f'{{"step1":{{"collective":{{"hcom_allReduce__123_4_1@g":{info},"x":{odd_json(rng)}}}}},"y":{odd_json(rng)}}}'.encode("utf-8", "replace")
+        data = f'{{"step1":{{"collective":{{"hcom_allReduce__123_4_1@g":{info},"x":{odd_json(rng)}}}}},"y":{odd_json(rng)}}}'.encode(
+            "utf-8", "replace"
+        )
     else:
         keys = ("clockMonotonicRaw", "collectionTimeBegin", "collectionDateBegin")
-        data = ("{" + ",".join(f'"{k}":{json.dumps(str(rng.randrange(10**17))) if rng.random() < 0.7 else odd_json(rng)}' for k in keys) + "}").encode("utf-8", "replace")
+        data = (
+            "{"
+            + ",".join(
+                f'"{k}":{json.dumps(str(rng.randrange(10**17))) if rng.random() < 0.7 else odd_json(rng)}' for k in keys
+            )
+            + "}"
+        ).encode("utf-8", "replace")
     return mutated(rng, data) if rng.random() < 0.4 else data

@@ -65,7 +65,9 @@ def odd_json(rng: Random, depth: int = 0) -> str:
     if kind < 4:
         return rng.choice(ODD_IDS) or '""'
     if kind == 4:
-        return rng.choice(("true", "false", "null", "NaN", "Infinity", "-Infinity", "1e400", "-0", "1.5", "[]", "{}", "01", "'x'"))
+        return rng.choice(
+            ("true", "false", "null", "NaN", "Infinity", "-Infinity", "1e400", "-0", "1.5", "[]", "{}", "01", "'x'")
+        )
     if kind == 5:
         return json.dumps(rng.choice(ODD_TIMES))
     if kind == 6:
@@ -73,7 +75,9 @@ def odd_json(rng: Random, depth: int = 0) -> str:
     if kind == 7 and depth < 3:
         return "[" + ",".join(odd_json(rng, depth + 1) for _ in range(rng.randrange(4))) + "]"
     if kind == 8 and depth < 3:
-        return "{" + ",".join(f"{json.dumps(text(rng))}:{odd_json(rng, depth + 1)}" for _ in range(rng.randrange(4))) + "}"
+        return (
+            "{" + ",".join(f"{json.dumps(text(rng))}:{odd_json(rng, depth + 1)}" for _ in range(rng.randrange(4))) + "}"
+        )
     if kind == 9 and rng.random() < 0.05:
         nested = rng.choice((63, 64, 65, 200, 1100))
         return "[" * nested + "]" * nested

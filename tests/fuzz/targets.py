@@ -22,7 +22,7 @@ import numpy as np
 
 from converter.capture import Capture
 from converter.clock_relations import decimal_of, integer_of
-from converter.readers import csv_cells
+from converter.readers import csv_cells, msprof_tables
 from converter.readers.arg_columns import decode_args
 from converter.readers.csv_table import careful_rows
 from converter.readers.csv_text import is_whole_row, split_line
@@ -41,7 +41,7 @@ from schemas.errors import InputError, UsageError
 from schemas.tally import Tally
 from schemas.timeline import StringPool, Timeline
 from tests.fuzz import database, inputs
-from tests.fuzz.pieces import ODD_TIMES, id_text, mutated, odd_json, text, time_text
+from tests.fuzz.pieces import ODD_TIMES, mutated, odd_json, text, time_text
 
 MAX_INPUT_BYTES = 1 << 24
 _EXACT = decimal.Context(prec=4000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
@@ -96,16 +96,30 @@ def _run_times(data: bytes, path: Path) -> bool:
 def _run_time_columns(data: bytes, path: Path) -> bool:
     cells = data.decode("utf-8", "replace").split("\n")
     ns, status = read_ns(cells)
-    assert list(zip(ns.tolist(), status.tolist(), strict=True)) == [text_to_ns(_trimmed(cell)) for cell in cells], cells
+    assert list(zip(ns.tolist(), status.tolist(), strict=True)) == [text_to_ns(cell.strip()) for cell in cells], cells
     return True
 
 
-def _trimmed(cell: str) -> str:
-    return cell.strip()
-
-
 def _options(rng: Random) -> bytes:
-    parts = ("+", "-", "10ms", "1.5us", ":", "0", "3s", "5ns", " ", "1e3", "1736408883704643.212us", "9" * 30, "ms", "", "/", "∞", "\0")
+    parts = (
+        "+",
+        "-",
+        "10ms",
+        "1.5us",
+        ":",
+        "0",
+        "3s",
+        "5ns",
+        " ",
+        "1e3",
+        "1736408883704643.212us",
+        "9" * 30,
+        "ms",
+        "",
+        "/",
+        "∞",
+        "\0",
+    )
     return "".join(rng.choice(parts) for _ in range(rng.randint(1, 5))).encode()
 
 
@@ -147,7 +161,10 @@ def _run_scalars(data: bytes, path: Path) -> bool:
 
 
 def _arguments(rng: Random) -> bytes:
-    made = [odd_json(rng) if rng.random() < 0.3 else f'{{"{text(rng, 0)}":{odd_json(rng)}}}' for _ in range(rng.randint(1, 3))]
+    made = [
+        odd_json(rng) if rng.random() < 0.3 else f'{{"{text(rng, 0)}":{odd_json(rng)}}}'
+        for _ in range(rng.randint(1, 3))
+    ]
     return ("[" + ",".join(made) + "]").encode("utf-8", "surrogatepass")
 
 
@@ -172,7 +189,6 @@ def _lines(rng: Random) -> bytes:
 def _run_lines(data: bytes, path: Path) -> bool:
     content = data.decode("utf-8", "replace").replace("\r", "")
     lines = content.splitlines(keepends=True) if "\n" in content else [content]
-    lines = [line for part in lines for line in [part]]
     for line in lines:
         cells = split_line(line, ",")
         if is_whole_row(line, ",", len(cells)):
@@ -335,6 +351,26 @@ def _run_database(data: bytes, path: Path) -> bool:
     return True
 
 
+def _msprof_table(rng: Random) -> bytes:
+    name = rng.choice(("step_trace", "msprof_tx", "communication_statistic"))
+    return name.encode() + b"\n" + inputs.msprof_table(rng, name)
+
+
+def _run_msprof_table(data: bytes, path: Path) -> bool:
+    name, _, rest = data.partition(b"\n")
+    path.write_bytes(rest)
+    timeline = Timeline(0, "fuzz")
+    match name:
+        case b"step_trace":
+            msprof_tables.read_iterations([str(path)], timeline)
+        case b"msprof_tx":
+            msprof_tables.read_marks([str(path)], timeline)
+        case _:
+            msprof_tables.communication_statistic([str(path)], timeline)
+    _check_timeline(timeline)
+    return True
+
+
 TARGETS = (
     Target("exact_time.text", 0.25, _times, _run_times),
     Target("exact_time.columns", 0.10, _times, _run_time_columns),
@@ -345,6 +381,7 @@ TARGETS = (
     Target("json_events", 0.10, _events, _run_events),
     Target("dspark", 0.07, inputs.dspark, _run_dspark),
     Target("side_files", 0.05, _side_file, _run_side_file),
+    Target("msprof_tables", 0.02, _msprof_table, _run_msprof_table),
     Target("kernel_csv", 0.03, inputs.kernel_csv, _run_kernel),
     Target("task_time_csv", 0.01, inputs.task_time_csv, _run_task_time),
     Target("plain_csv", 0.01, inputs.plain_csv, _run_plain),
@@ -352,5 +389,3 @@ TARGETS = (
     Target("trace_json", 0.018, inputs.trace_json, _run_trace),
     Target("sqlite", 0.002, database.database, _run_database),
 )
-
-__all__ = ["TARGETS", "Target", "expected_ns", "id_text"]

@@ -31,7 +31,9 @@ def test_a_short_campaign_over_all_readers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_every_target_reads_and_refuses(target: Target, tmp_path: Path) -> None:
-    counts = run_inputs(seed=21, first=0, count=30 if target.name == "sqlite" else 60, folder=tmp_path, only=target.name)
+    counts = run_inputs(
+        seed=21, first=0, count=30 if target.name == "sqlite" else 60, folder=tmp_path, only=target.name
+    )
     assert not counts.findings, counts.findings[0]
     assert counts.by[target.name, "read"] > 0
 
@@ -90,7 +92,9 @@ def test_bytes_that_are_not_utf8_in_a_row_of_another_width(tmp_path: Path, monke
     """pyarrow dropped the exception of its own row handler and printed a traceback."""
     dropped: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", dropped.append)
-    rows, tally = _kernel_rows(tmp_path / "k.csv", HEADER.encode() + b"k\xc4\xff,0,1,2,1736408883704643.212\nk,0,1,2,5.5,1\n")
+    rows, tally = _kernel_rows(
+        tmp_path / "k.csv", HEADER.encode() + b"k\xc4\xff,0,1,2,1736408883704643.212\nk,0,1,2,5.5,1\n"
+    )
     assert not dropped
     assert len(rows.ts) + sum(tally.dropped.values()) == tally.read == 2
 
@@ -120,7 +124,16 @@ def test_arguments_that_are_no_object_or_very_large(tmp_path: Path, args: object
 
 @pytest.mark.parametrize("pid", [2**31, 2**40, -5, "x", None])
 def test_processes_of_a_gpu_with_any_pid(tmp_path: Path, pid: object) -> None:
-    event = {"ph": "X", "name": "k", "cat": "kernel", "pid": pid, "tid": 7, "ts": 5, "dur": 1, "args": {"stream": 7, "device": 0}}
+    event = {
+        "ph": "X",
+        "name": "k",
+        "cat": "kernel",
+        "pid": pid,
+        "tid": 7,
+        "ts": 5,
+        "dur": 1,
+        "args": {"stream": 7, "device": 0},
+    }
     timeline = _trace(tmp_path / "t.json", event)
     assert timeline.tally.slices.written == 1
 

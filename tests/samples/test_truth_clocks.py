@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from annotators.group_condition import group_condition
 from converter import derive
 from converter.convert import read
 from converter.find import find_captures
 from converter.options import Options
-from converter.summary import Summary
+from converter.sketch import sketch
 from samples.config import Config
 from samples.generate import write
+from schemas.roles import load_roles
 
 #: name -> configuration, the method expected of rank 1, how far its offset may be off in ns
 VARIANTS = {
@@ -36,11 +38,12 @@ def test_offsets_and_drift(name: str, tmp_path: Path) -> None:
     write(config, tmp_path / "run")
     known = json.loads((tmp_path / "run/truth.json").read_text())["ranks"]
     ranks = [read(capture, Options()) for capture in find_captures([str(tmp_path / "run")])]
-    refused = derive.align_clocks(ranks, Options(), None, Summary(""))
+    roles = load_roles()
+    clocks, _ = derive.align_clocks([sketch(rank, rank, roles) for rank in ranks], Options(), roles)
+    refused = group_condition([rank.timeline for rank in ranks], clocks, Options().clock_tolerance_ns)
     assert (refused is None) == (method != "none")
-    assert ranks[0].timeline.clock.method == "reference"
-    for rank, truth in zip(ranks[1:], known[1:], strict=True):
-        clock = rank.timeline.clock
+    assert clocks[0].method == "reference"
+    for clock, truth in zip(clocks[1:], known[1:], strict=True):
         assert clock.method == method
         if method == "none":
             assert clock.offset_ns == 0
@@ -49,4 +52,4 @@ def test_offsets_and_drift(name: str, tmp_path: Path) -> None:
         if clock.drift_ppm is not None:
             assert clock.drift_ppm == pytest.approx(truth["clock"]["drift_ppm"], abs=1.5)
     if name.startswith("drift"):
-        assert ranks[1].timeline.clock.drift_ppm is not None
+        assert clocks[1].drift_ppm is not None

@@ -175,4 +175,9 @@ def test_numbers_of_plane_tasks_have_one_type_each(shared: Path) -> None:
     parts = read_trace_json([path], timeline)
     kinds = {(c.key, c.kind) for batch in parts.planes for c in batch.columns}
     assert len({key for key, _ in kinds}) == len(kinds)
-    assert {("size(Byte)", "int"), ("bandwidth(GB/s)", "float"), ("src rank", "int"), ("transport type", "text")} <= kinds
+    assert {
+        ("size(Byte)", "int"),
+        ("bandwidth(GB/s)", "float"),
+        ("src rank", "int"),
+        ("transport type", "text"),
+    } <= kinds
