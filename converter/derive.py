@@ -155,6 +155,8 @@ def across(derived: Sequence[Derived], options: Options, summary: Summary) -> di
     found = annotate.across(ranks, options, refused)
     for name, annotation in found.items():
         _count(summary, name, annotation.slice_count, annotation, "all ranks")
+    if summary.server:
+        found["server"] = Annotation(facts={"server": summary.server})
     return found
 
 
@@ -177,6 +179,7 @@ def _records(numbers: Sequence[int], options: Options, summary: Summary) -> dict
             continue
         summary.warnings += found.warnings
         summary.damaged |= found.damaged
+        summary.server.update(found.server)
         for number in numbers if only is None else [only]:
             mine = found.for_rank(number) if only is None or len(found.ranks) > 1 else found.ranks[0]
             if mine is not None:

@@ -21,6 +21,7 @@ class Summary:
     refused: list[str] = field(default_factory=list)
     lost: bool = False  # something was dropped or unplaced
     damaged: bool = False  # an input was
+    server: dict[str, Any] = field(default_factory=dict)  # server arguments that the records state: facts of the run
     failed_side_inputs: list[str] = field(
         default_factory=list
     )  # --dspark files that failed: exit 1, the trace is there
