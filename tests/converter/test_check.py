@@ -73,7 +73,7 @@ def problems(t: TraceBuilder, tmp_path: Path) -> list[str]:
 def test_a_whole_trace(tmp_path: Path) -> None:
     findings = check(build().write(tmp_path / "x.pftrace"))
     assert findings.problems == []
-    assert findings.compared.startswith("6 slices of 195 ns, 3 counter samples on 6 tracks and 1 flows")
+    assert findings.compared.startswith("6 slices and 3 counter samples, recorded and derived, on 6 tracks and 1 flows")
 
 
 def test_overlapping_slices_are_found_although_stats_are_clean(tmp_path: Path) -> None:

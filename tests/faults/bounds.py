@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tests.faults.processes import EPOCH_US, HEADER, environment
 
 MILLION = 1_000_000
-LIMIT_S = 300
+LIMIT_S = 120
 
 
 class Cost(NamedTuple):
@@ -218,7 +218,7 @@ class Bound(NamedTuple):
 BOUNDS = {
     bound.make.__name__: bound
     for bound in (
-        Bound(gz_bomb, 4000, 40),
+        Bound(gz_bomb, 2000, 40),
         Bound(gz_bomb_of_events, 2 * MILLION, 10_000),
         Bound(one_long_text, 200, 70),
         Bound(deep_arguments, MILLION, 20_000),
@@ -237,7 +237,7 @@ BOUNDS = {
         Bound(flows_to_one_slice, 200_000, 2000),
         Bound(broken_stretches, 200_000, 2000),
         Bound(unbalanced_quotes, 100_000, 2000),
-        Bound(columns, 100_000, 2000),
+        Bound(columns, 100_000, 5000),
         Bound(long_number, 10 * MILLION, MILLION),
         Bound(records, 100_000, 3000),
     )
