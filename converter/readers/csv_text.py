@@ -19,6 +19,7 @@ import numpy as np
 from schemas.errors import InputError
 
 HEADER_LIMIT_BYTES = 1 << 20  # no header is that long: a file without a line end up to here is no CSV
+MAX_COLUMNS = 4096  # the widest export has some 130
 CUT_LOOKAHEAD_LINES = 256  # lines that a quoted cell may span at a cut
 
 
@@ -98,6 +99,8 @@ class CsvFile:
         self.delimiter = max(",;\t", key=text.count)  # the first of equals: a comma
         self.decimal_comma = self.delimiter == ";"
         self.header = split_line(text, self.delimiter)
+        if len(self.header) > MAX_COLUMNS:
+            raise InputError(self.path, f"not a profiler's CSV: {len(self.header)} columns, more than {MAX_COLUMNS}")
 
     def chunks(self, chunk_bytes: int) -> Iterator[tuple[int, int]]:
         """Cuts [start, size) at row ends into pieces of about `chunk_bytes`."""

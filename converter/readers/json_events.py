@@ -35,6 +35,7 @@ _ERROR_BYTE = re.compile(r"\(byte (\d+)\)")
 _PHASE = '"ph"'  # what tells an event from a nested object
 _CLOSING = re.compile(r"\}\s*\](?=\s*\Z)")
 _GAP = re.compile(r"[\s,]*")
+_BYTE_GAP = re.compile(rb"[\s,]*")
 
 
 class EventFile:
@@ -205,7 +206,10 @@ class EventFile:
     def _drain(self) -> Iterator[Chunk]:
         """Decodes what the buffer holds, as far as it is complete."""
         step = 1
-        while not self._closed and self._at < len(self._buf):
+        while not self._closed:
+            self._at = _end_of_bytes(_BYTE_GAP, self._buf, self._at)  # gigabytes of spaces are no event
+            if self._at == len(self._buf):
+                return
             end = self._last_end()
             if end is None and not self._end and len(self._buf) - self._at < MAX_EVENT_BYTES:
                 return
@@ -346,4 +350,9 @@ class EventFile:
 
 def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _end_of_bytes(pattern: re.Pattern[bytes], data: bytearray, at: int) -> int:
+    found = pattern.match(data, at)
     return found.end() if found else at
