@@ -45,6 +45,7 @@ class Request:
     roles: str | None = None
     facts: Sequence[str] = ()
     pmu: bool = False
+    pmu_counters: Sequence[str] = ()
     prefer: str = "text"
     with_token_ids: bool = False
     with_request_ids: bool = False
@@ -287,7 +288,8 @@ def checked_options(request: Request) -> Options:
         roles=request.roles,
         facts=facts,
         strict=request.strict,
-        pmu=request.pmu,
+        pmu=request.pmu or bool(request.pmu_counters),
+        pmu_counters=tuple(n for text in request.pmu_counters for n in text.split(",") if n),
         prefer=request.prefer,  # type: ignore[arg-type]
         with_token_ids=request.with_token_ids,
         with_request_ids=request.with_request_ids,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from annotators import vendor_times
+from annotators import pmu, vendor_times
 from annotators.align import align
 from annotators.annotation import Annotation
 from annotators.deepep import Peers, add_peers
@@ -124,6 +124,8 @@ def derive(plan: Plan) -> Derived:
         )
     rank.annotations["vendor_times"] = vendor_times.annotate(timeline)
     annotate.rank(rank, options, plan.roles, plan.records, first)
+    if options.pmu_counters:
+        rank.annotations["pmu"] = pmu.annotate(timeline, options.pmu_counters)
     light = _bare_annotations(rank, plan)
     counts = {name: a.slice_count for name, a in rank.annotations.items()}
     for a in rank.annotations.values():

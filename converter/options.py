@@ -30,6 +30,7 @@ class Options:
     strict: bool = False
     prefer: Literal["text", "db"] = "text"  # what is read where a capture holds both exports
     pmu: bool = False
+    pmu_counters: tuple[str, ...] = ()
     with_token_ids: bool = False
     with_request_ids: bool = False
     max_input_bytes: int = DEFAULT_MAX_INPUT_BYTES

@@ -93,6 +93,12 @@ def command(
         typer.Option("--fact", metavar="KEY=VALUE", help="A fact of the run, kept in the trace. Repeatable."),
     ] = None,
     pmu: Annotated[bool, typer.Option("--pmu", help="Keep the PMU columns as arguments.")] = False,
+    pmu_counters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pmu-counters", metavar="A,B", help="These PMU columns also as counters, such as aic_mac_ratio."
+        ),
+    ] = None,
     prefer: Annotated[
         str, typer.Option("--prefer", metavar="text|db", help="Which export to read where a capture holds both.")
     ] = "text",
@@ -159,7 +165,7 @@ def command(
                 inputs=inputs or [], output=output, out_dir=out_dir, dspark=dspark or [], annotate=annotate,
                 first_forward_ct=first_forward_ct or [], window=window, steps=steps, reference_rank=reference_rank,
                 assume_aligned=assume_aligned, clock_tolerance=clock_tolerance, roles=roles, facts=fact or [],
-                pmu=pmu, prefer=prefer, with_token_ids=with_token_ids, with_request_ids=with_request_ids,
+                pmu=pmu, pmu_counters=pmu_counters or [], prefer=prefer, with_token_ids=with_token_ids, with_request_ids=with_request_ids,
                 max_input_bytes=max_input_bytes, verify=verify, strict=strict, jobs=jobs, summary=summary,
                 quiet=quiet, verbose=verbose, backend=backend, scheduler=scheduler, files0_from=files0_from,
                 skip_existing=skip_existing, drop=drop or [], layout=layout,
