@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from samples.capture import Capture
 from samples.config import BASE_NS, Config
 from samples.exporters import write_capture
-from samples.generate import Capture
 from samples.intervals import Pair
 from samples.kernels import K
 from samples.model import EAGER, Rank, Task

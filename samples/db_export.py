@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from samples.exporters import overlap, quoted
-from samples.generate import Capture
+from samples.capture import Capture
+from samples.exporters import quoted
 from samples.model import Span, Task
+from samples.overlap import overlap
 
 NONE = 4294967295
 LEVELS = {"AscendCL": 20000, "Node": 10000, "Communication": 5500}

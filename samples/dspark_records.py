@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from samples.generate import Capture
+from samples.capture import Capture
 from samples.programs import Request, Step
 
 Json = dict[str, Any]

@@ -11,19 +11,15 @@ import random
 from pathlib import Path
 from typing import Any
 
-from samples.generate import Capture
-from samples.intervals import Pair, common, length, union
+from samples.capture import Capture
+from samples.intervals import common, length
 from samples.model import EAGER, Task
+from samples.overlap import overlap, us
+from samples.trace_export import trace_view
 
 IDS = ("Device_id", "Model ID", "Task ID", "Stream ID", "Name", "Type", "OP State", "Accelerator Core")
 TIMES = ("Start Time(us)", "Duration(us)", "Wait Time(us)")
 SHAPES = ("Input Shapes", "Input Data Types", "Input Formats", "Output Shapes", "Output Data Types", "Output Formats", "Context ID")  # fmt: skip
-
-
-def us(ns: int) -> str:
-    """Microseconds with three decimals, exact."""
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
 def write_capture(capture: Capture, folder: Path) -> None:
@@ -33,8 +29,6 @@ def write_capture(capture: Capture, folder: Path) -> None:
     (output / "kernel_details.csv").write_text(kernel_details(capture), encoding="utf-8", newline="")
     (output / "step_trace_time.csv").write_text(step_trace_time(capture), encoding="utf-8", newline="")
     if capture.config.trace:
-        from samples.trace_export import trace_view
-
         (output / "trace_view.json").write_text(trace_view(capture), encoding="utf-8", newline="")
     rank = capture.rank.rank
     (folder / f"profiler_info_{rank}.json").write_text(json.dumps(profiler_info(capture), indent=4), encoding="utf-8")
@@ -92,42 +86,6 @@ def kernel_details(capture: Capture) -> str:
                 f"{dtypes.split(';')[0]},ND,{context}"
             )
     return "\n".join(rows) + "\n"
-
-
-def overlap(capture: Capture) -> dict[str, list[Pair]]:
-    """The vendor's Overlap Analysis: sections of Computing, Communication, Communication(Not Overlapped), Free.
-
-    Free is what is left of the range of all device tasks that are no kernels, widened by the sections.
-    """
-    computing = union((t.start, t.end) for t in capture.tasks if t.kind == "kernel")
-    communication = union((t.start, t.end) for t in capture.tasks if t.kind == "collective")
-    alone = _minus(communication, computing)
-    edges = [(t.start, t.end) for t in capture.tasks if t.kind == "other"] + computing + communication
-    if not edges:
-        return {"Computing": [], "Communication": [], "Communication(Not Overlapped)": [], "Free": []}
-    whole = (min(a for a, _ in edges), max(b for _, b in edges))
-    free = _minus([whole], union(computing + communication))
-    return {
-        "Communication": communication,
-        "Communication(Not Overlapped)": alone,
-        "Computing": computing,
-        "Free": free,
-    }
-
-
-def _minus(pairs: list[Pair], remove: list[Pair]) -> list[Pair]:
-    out = []
-    for start, end in pairs:
-        at = start
-        for a, b in remove:
-            if b <= at or a >= end:
-                continue
-            if a > at:
-                out.append((at, a))
-            at = max(at, b)
-        if at < end:
-            out.append((at, end))
-    return out
 
 
 def step_trace_time(capture: Capture) -> str:

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
 from pathlib import Path
 
+from samples.capture import Capture
 from samples.config import Config
-from samples.model import Expert, Rank, Replay, Span, Task, run_together
+from samples.dspark_records import server_info
+from samples.exporters import write_capture
+from samples.model import Rank, run_together
 from samples.programs import Batch, Request, Step, scheduler
+from samples.truth import truth
 from schemas.errors import UsageError
-
-
-@dataclass(slots=True)
-class Capture:
-    """What one rank's profile holds, on the rank's exported clock. Tasks are sorted by start.
-
-    steps: every simulated decode, prefill and idle forward; `inside` are those whose decode lies in the window.
-    """
-
-    config: Config
-    rank: Rank
-    window: tuple[int, int]  # exported host times between which the profiler was on
-    steps: list[Step]
-    inside: list[Step]
-    spans: list[Span]
-    tasks: list[Task]
-    replays: list[Replay]
-    experts: list[Expert]
-
-    @property
-    def folder(self) -> str:
-        return f"rank{self.rank.rank}_ascend_pt"
 
 
 def batches_of(config: Config, group: int) -> list[Batch]:
@@ -135,10 +116,6 @@ def write(config: Config, folder: Path) -> list[Capture]:
 
     Raises UsageError where the folder holds something, or the configuration contradicts itself.
     """
-    from samples.dspark_records import server_info
-    from samples.exporters import write_capture
-    from samples.truth import truth
-
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not an empty folder; name another one")
     captures = simulate(config)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from samples.exporters import overlap, us
-from samples.generate import Capture
+from samples.capture import Capture
 from samples.model import Span, Task
+from samples.overlap import overlap, us
 
 Event = dict[str, Any]
 NONE = 4294967295

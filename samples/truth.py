@@ -12,8 +12,8 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
+from samples.capture import Capture
 from samples.dspark_records import record, records
-from samples.generate import Capture
 from samples.intervals import Pair, clip, common, holes, length, union
 from samples.model import Expert, Replay, Task
 from samples.programs import Step

@@ -48,10 +48,22 @@ class OddEvents:
         return text
 
     def value_end(self, text: str, at: int) -> int:
-        """Where the JSON value at `at` ends; CUT if the text ends first, NOT_JSON if it is broken or too deep."""
+        """Where the JSON value at `at` ends; CUT if the text ends first, NOT_JSON if it is broken or too deep.
+
+        Looks at a piece of the text first: an error of Python's json counts the lines from the start of what it is given.
+        """
+        size = 1 << 14
+        while True:
+            piece = text[at : at + size]
+            end = self._end_in(piece)
+            if at + size >= len(text) or end not in (CUT, len(piece)):
+                return at + end if end > 0 else end
+            size *= 8
+
+    def _end_in(self, text: str) -> int:
         constants = self.constants
         try:
-            return int(self.scan(text, at)[1])
+            return int(self.scan(text, 0)[1])
         except RecursionError:
             return NOT_JSON
         except json.JSONDecodeError as error:

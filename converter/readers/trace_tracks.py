@@ -110,6 +110,7 @@ class Placement:
     device: Int32
     pid: int | None = None  # of the Python process
     groups: dict[int, int] = field(default_factory=dict)  # process -> its group track
+    group_names: set[str] = field(default_factory=set)
 
 
 def process_track(timeline: Timeline) -> int:
@@ -153,7 +154,7 @@ def group_track(timeline: Timeline, threads: Threads, placement: Placement, proc
         name = "Communication"
     else:
         name = process.name or (f"Process {process.pid}" if process.pid != "" else "No process")
-    if any(timeline.tracks[other].name == name for other in placement.groups.values()):
+    if name in placement.group_names:
         name = f"{name} {process.label or process.pid}" if process.name != keys.HARDWARE else name
     fields: dict[str, Any] = {}
     if process.name == keys.HARDWARE:
@@ -161,6 +162,7 @@ def group_track(timeline: Timeline, threads: Threads, placement: Placement, proc
         fields = {"device": device, "explicit_order": True, "order": 10 + device}
     track = timeline.track(name, Kind.GROUP, parent=process_track(timeline), **fields)
     placement.groups[process_index] = track
+    placement.group_names.add(name)
     return track
 
 
@@ -176,6 +178,9 @@ def place(
     by_process: dict[int, list[int]] = {}
     for index in used:
         by_process.setdefault(threads.threads[index].process, []).append(index)
+    everyone: dict[int, list[int]] = {}
+    for index, thread in enumerate(threads.threads):
+        everyone.setdefault(thread.process, []).append(index)
     python = _python_process(threads, by_process, gpu, host)
     order = sorted(by_process, key=lambda p: (_sort_index(threads.processes[p]), p))
     for number in order:
@@ -186,7 +191,7 @@ def place(
         elif process.name == keys.HARDWARE or any(index in gpu for index in members):
             _place_streams(timeline, threads, placement, number, members, gpu)
         elif process.name in keys.COMMUNICATION:
-            _place_communication(timeline, threads, placement, number, members)
+            _place_communication(timeline, threads, placement, number, members, everyone[number])
         else:
             _place_others(timeline, threads, placement, number, members)
     return placement
@@ -249,6 +254,7 @@ def _place_streams(
         placement.groups[number] = timeline.track(
             f"GPU {device}", Kind.GROUP, parent=process_track(timeline), device=device, explicit_order=True
         )
+        placement.group_names.add(f"GPU {device}")
     group = group_track(timeline, threads, placement, number)
     for index in members:
         thread = threads.threads[index]
@@ -265,13 +271,14 @@ def _place_streams(
 
 
 def _place_communication(
-    timeline: Timeline, threads: Threads, placement: Placement, number: int, members: list[int]
+    timeline: Timeline, threads: Threads, placement: Placement, number: int, members: list[int], everyone: list[int]
 ) -> None:
-    """`Plane k` threads follow the thread of their group, by sort index and tid. The group may have no slices."""
+    """`Plane k` threads follow the thread of their group, by sort index and tid. The group may have no slices.
+
+    everyone: all threads of the process, those without slices too."""
     group = group_track(timeline, threads, placement, number)
     device = device_of(threads.processes[number])
     used = set(members)
-    everyone = [index for index, thread in enumerate(threads.threads) if thread.process == number]
     parent = group
     waiting: Thread | None = None
     for index in sorted(everyone, key=lambda index: _thread_order(threads, index)):
