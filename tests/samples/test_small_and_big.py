@@ -92,7 +92,8 @@ def test_the_command(tmp_path: Path) -> None:
     app.command()(command)
     result = CliRunner().invoke(app, [str(tmp_path / "s"), "--ranks", "3", "--steps", "1", "--offsets-ms", "0,1.5"])
     assert result.exit_code == 0, result.output
-    assert result.output.split() == [str(tmp_path / "s"), str(tmp_path / "s/server_info.json")]
+    assert result.stdout.split() == [str(tmp_path / "s"), str(tmp_path / "s/server_info.json")]
+    assert result.stderr.startswith("npu-perfetto convert ")
     assert json.loads((tmp_path / "s/truth.json").read_text())["ranks"][1]["clock"]["offset_ahead_ns"] == 1_500_000
     assert isinstance(CliRunner().invoke(app, [str(tmp_path / "s")]).exception, UsageError)
     assert isinstance(CliRunner().invoke(app, [str(tmp_path / "t"), "--drift-ppm", "a"]).exception, UsageError)
