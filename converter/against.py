@@ -1,11 +1,13 @@
 """`check --against`: does a trace hold what its input holds? The input is read again and compared by name.
 
 Per rank and slice name: how many slices, the sum of their durations, a checksum over start and length of each, the
-first start and the last end, all exact integers.
+first start and the last end, all exact integers. Per rank and counter: how many samples, a checksum over their times,
+and the sum of their values. Per rank: how many flows (which ends they have, `check` compares with what was written).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ import numpy as np
 from converter.convert import read
 from converter.find import find_captures
 from converter.options import Options
-from schemas.checksum import SQL, slice_checksums
+from schemas.checksum import PRIME, SQL, slice_checksums
 from schemas.errors import printable
 from schemas.timeline import Timeline
 
@@ -28,6 +30,17 @@ INCLUDE PERFETTO MODULE npu._tracks;
 SELECT t.rank, s.name, count(*), sum(s.dur), sum({checksum}), min(s.ts), max(s.ts + s.dur)
 FROM slice s JOIN _npu_tracks t USING (track_id)
 WHERE coalesce(s.category, '') = 'npu.task' OR coalesce(s.category, '') NOT GLOB 'npu.*' GROUP BY t.rank, s.name
+"""
+
+SAMPLES = """
+INCLUDE PERFETTO MODULE npu._tracks;
+SELECT t.rank, k.name, count(*), sum(c.ts % {prime}), sum(c.value)
+FROM counter c JOIN _npu_tracks t USING (track_id) JOIN track k ON k.id = c.track_id
+WHERE t.derived = 0 GROUP BY t.rank, k.name
+"""
+FLOWS = """
+INCLUDE PERFETTO MODULE npu.facts;
+SELECT rank, CAST(value AS INT) FROM npu_facts WHERE key = 'input_flows.written' AND rank IS NOT NULL
 """
 
 
@@ -49,6 +62,8 @@ def compare(tp: Engine, inputs: Sequence[str]) -> list[str]:
     )}  # fmt: skip
     dropped = _dropped(tp)
     held = tp.rows(SLICES.format(checksum=SQL))
+    samples = tp.rows(SAMPLES.format(prime=PRIME))
+    flows = {int(rank): int(count) for rank, count in tp.rows(FLOWS)}
     problems = []
     for rank, timeline in sorted(wanted.items()):
         if rank not in offsets:
@@ -57,9 +72,41 @@ def compare(tp: Engine, inputs: Sequence[str]) -> list[str]:
         have = {name: tuple(int(v or 0) for v in rest) for r, name, *rest in held if r == rank}
         want = _by_name(timeline, offsets[rank])
         problems += _differences(rank, have, want, dropped.get(rank, 0))
+        if rank not in dropped:
+            problems += _other_counters(
+                rank, {n: tuple(v) for r, n, *v in samples if r == rank}, timeline, offsets[rank]
+            )
+            if flows.get(rank, 0) != timeline.tally.flows.written:
+                problems.append(
+                    f"rank {rank}: {timeline.tally.flows.written:,} flows in the input, {flows.get(rank, 0):,} in the trace"
+                )
     for rank in sorted(set(offsets) - set(wanted)):
         problems.append(f"rank {rank}: is in the trace and not in the input")
     return problems
+
+
+def _other_counters(rank: int, have: dict[str, Any], timeline: Timeline, offset: int) -> list[str]:
+    """Differences of the counters. Values are float64 in the engine, so their sums agree to rounding."""
+    want: dict[str, list[Any]] = {}
+    for batch in timeline.counters:
+        ts = (batch.ts + offset) % PRIME
+        for i in np.unique(batch.track).tolist():
+            mine = batch.track == i
+            row = want.setdefault(timeline.tracks[i].name, [0, 0, 0.0])
+            row[0] += int(mine.sum())
+            row[1] += int(ts[mine].sum())
+            row[2] += float(batch.values[mine].sum())
+    out = []
+    for name in sorted(set(want) | set(have)):
+        a, b = want.get(name, [0, 0, 0.0]), have.get(name, (0, 0, 0.0))
+        shown = printable(name, 80)
+        if a[0] != b[0]:
+            out.append(f"rank {rank}: counter {shown}: {a[0]:,} samples in the input, {b[0]:,} in the trace")
+        elif a[1] != b[1]:
+            out.append(f"rank {rank}: counter {shown}: the times of its samples differ")
+        elif not math.isclose(a[2], b[2], rel_tol=1e-6, abs_tol=1e-6):
+            out.append(f"rank {rank}: counter {shown}: the values of its samples differ")
+    return out
 
 
 def _dropped(tp: Engine) -> dict[int, int]:
