@@ -65,8 +65,8 @@ def _judge(kills: Kills, folder: Path, whole: bytes, status: int, text: str, num
     if number != signal.SIGKILL:
         if temporary:
             faults.append(f"left behind: {', '.join(sorted(temporary))}")
-        # -number: the signal came before the interpreter had run a line of ours, and nothing was there to leave.
-        if status not in (0, 128 + number) and not (status == -number and not there):
+        # -number: the signal came before our first line or after our last, where the interpreter is on its own.
+        if status not in (0, 128 + number, -number):
             faults.append(f"exit status {status}")
     moment = "after the end" if status == 0 else "while writing" if temporary or there else "before writing"
     kills.moments[moment] += 1
