@@ -18,6 +18,7 @@ import numpy.typing as npt
 from schemas.timeline import Bool, Int32, Int64
 
 MAX_DEPTH = 500
+FEW_SLICES = 256  # a cluster up to here is placed by scanning its lanes
 
 
 @dataclass
@@ -105,6 +106,9 @@ def _nest(s: Int64, e: Int64, first: int, last: int, lane: Int32, depth: Int32, 
     if whole is not None:
         depth[first:last], inside[first:last] = whole
         return
+    if last - first <= FEW_SLICES:
+        lane[first:last], depth[first:last], inside[first:last] = _nest_few(starts, ends)
+        return
     stacks: list[list[tuple[int, int, int]]] = []  # per lane: (end, index, slices on the lane when it was pushed)
     counts: list[int] = []
     lanes, depths, insides = [0] * len(starts), [0] * len(starts), [0] * len(starts)
@@ -148,6 +152,34 @@ def _nest_in_one(starts: list[int], ends: list[int]) -> tuple[list[int], list[in
     for j in stack:
         insides[j] = n - j - 1
     return depths, insides
+
+
+def _nest_few(starts: list[int], ends: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """(lanes, depths, slices inside each) of a small cluster, lane by lane: what nests on none opens a new one."""
+    n = len(starts)
+    lanes, depths, insides = [0] * n, [0] * n, [0] * n
+    stacks: list[list[int]] = []
+    seen = [0] * n  # slices on the lane before this one
+    counts: list[int] = []
+    for i, start in enumerate(starts):
+        end = ends[i]
+        for k, stack in enumerate(stacks):
+            while stack and ends[stack[-1]] <= start:
+                j = stack.pop()
+                insides[j] = counts[k] - seen[j] - 1
+            if not stack or (ends[stack[-1]] >= end and len(stack) < MAX_DEPTH):
+                break
+        else:
+            k, stack = len(stacks), []
+            stacks.append(stack)
+            counts.append(0)
+        lanes[i], depths[i], seen[i] = k, len(stack), counts[k]
+        stack.append(i)
+        counts[k] += 1
+    for stack, count in zip(stacks, counts, strict=True):
+        for j in stack:
+            insides[j] = count - seen[j] - 1
+    return lanes, depths, insides
 
 
 _INFINITE = 1 << 63

@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+#: Bytecode is kept, as pip keeps it for an installed package: else every start would compile the sources again.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
+
 @dataclass(frozen=True)
 class Run:
     wall_s: float
@@ -21,7 +25,7 @@ class Run:
 def once(argv: Sequence[str]) -> Run:
     """One fresh process; raises where it fails."""
     began = time.perf_counter()
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
     assert process.stderr is not None
     text = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from converter.write import lanes
 from converter.write.lanes import MAX_DEPTH, Layout, lay_out
 
 intervals = st.lists(
@@ -65,10 +67,13 @@ def replay(rows: list[tuple[int, int, int]], layout: Layout) -> dict[int, tuple[
     return out
 
 
-@given(intervals)
+@pytest.mark.parametrize("few", [0, lanes.FEW_SLICES])  # both ways of placing a cluster
+@given(rows=intervals)
 @settings(max_examples=300, deadline=None)
-def test_every_slice_keeps_its_interval_and_its_lane(rows: list[tuple[int, int, int]]) -> None:
-    layout = run(rows)
+def test_every_slice_keeps_its_interval_and_its_lane(few: int, rows: list[tuple[int, int, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "FEW_SLICES", few)
+        layout = run(rows)
     assert replay(rows, layout) == {i: (r[1], r[2]) for i, r in enumerate(rows)}
     assert {int(o): int(k) for o, k in zip(layout.order, layout.lane, strict=True)} == brute_lanes(rows)
 
