@@ -92,6 +92,11 @@ class TableReader:
             bad_utf8 = _first_bad_line(data, self.file.newline)
             if bad_utf8 >= 0:
                 data = data.decode("utf-8", "replace").encode()
+        if _MANY_ZEROS in data:
+            # pyarrow takes decimals of more than 38 digits modulo 2^128: as text they are read digit by digit.
+            for name, kind in list(self._types.items()):
+                if pa.types.is_decimal(kind):
+                    self._types[name] = pa.string()
         chunk = self._fast(data)
         if chunk is None:
             chunk = self._careful(data)
@@ -195,6 +200,9 @@ class TableReader:
         for spec in self.specs:
             chunk.cells[spec.index] = arrow_arrays.strings([cells[spec.index] for cells in rows])
         return chunk
+
+
+_MANY_ZEROS = b"0" * 24
 
 
 def careful_rows(lines: Sequence[str], delimiter: str, width: int) -> Iterator[tuple[int, list[str], bool]]:

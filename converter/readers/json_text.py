@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from converter.readers import arrow_arrays
-from converter.readers.exact_time import Status, read_ns, rounded_ns
+from converter.readers.exact_time import Status, read_ns, rounded_ns, too_long
 from schemas.timeline import Int64
 
 _NEWLINE, _QUOTE, _ZERO, _NINE = b'\n"09'
@@ -33,6 +33,8 @@ def raw_ns(raws: Sequence[Raw]) -> tuple[Int64, Status]:
 
 def _rounded_ns(texts: pa.Array) -> Int64 | None:
     """ns of plain decimals with digits below a nanosecond, rounded half to even; None where a text is anything else."""
+    if too_long(texts).any():
+        return None
     try:
         ns, ok = rounded_ns(texts)
     except pa.ArrowInvalid:

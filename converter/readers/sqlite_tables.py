@@ -91,7 +91,7 @@ class Database:
                 quoted = '"' + name.replace('"', '""') + '"'
                 columns = {_text(row[1]).lower() for row in connection.execute(f"PRAGMA table_info({quoted})")}
                 self._tables[name.upper()] = (quoted, frozenset(columns))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # a damaged column type is decoded by sqlite3 itself
             raise InputError(path, f"can't be read as SQLite database ({error})", todo=_TODO) from error
 
     @property

@@ -107,3 +107,13 @@ def test_shapes_of_input() -> None:
         to_ns(pa.array([1, 2]))
     with pytest.raises(ValueError, match="power of ten"):
         to_ns(["1"], 60)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1736408883704643.212000000000000000002000000000000000000001", "1" + "0" * 150, "5.5" + "0" * 130, "1" + "0" * 40],
+)
+def test_more_digits_than_a_decimal128_holds(text: str) -> None:
+    ns, status = read_ns([text, "12.5"])
+    assert (int(ns[0]), int(status[0])) == text_to_ns(text)
+    assert (int(ns[1]), int(status[1])) == (12500, OK)

@@ -375,3 +375,10 @@ def test_any_table_equals_the_csv_module(
     assert got.rows.dur.tolist() == [r[2] * 1000 for r in usable]
     assert [v or "" for v in got.argument("Extra")] == [r[3] if r[3].strip() else "" for r in usable]
     assert got.tally.read == len(table)
+
+
+def test_a_duration_of_more_digits_than_a_decimal128_holds(tmp_path: Path) -> None:
+    path = tmp_path / "kernel_details.csv"
+    path.write_text(f"Name,Start Time(us),Duration(us)\na,1767000000000000.000,5.5{'0' * 130}\n")
+    rows = read_kernel_rows([path], StringPool(), Tally(), lambda text, damaged: None)
+    assert rows.dur.tolist() == [5500]
