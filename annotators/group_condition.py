@@ -49,6 +49,14 @@ def group_condition(
     if not found:
         return "there is no rank"
     common = min(end for _, end in found) - max(start for start, _ in found)
+    for rank, clock in zip(ranks, clocks, strict=True):
+        # One constant moves a rank, so drift is left in the figures: half of it shows in the residuals of either end.
+        moved_ns = abs(clock.drift_ppm or 0.0) * 1e-6 * max(common, 0)
+        if moved_ns > tolerance_ns:
+            return (
+                f"rank {rank} drifts by {clock.drift_ppm:+.1f} ppm, {moved_ns / 1000:.1f} us over the common window of "
+                f"{common / 1e9:.3f} s, more than the tolerance of {tolerance_ns / 1000:.1f} us: try a shorter --window"
+            )
     shortest = min(end - start for start, end in found)
     if common < COMMON_SHARE * shortest or common <= 0:
         late = ranks[max(range(len(found)), key=lambda i: found[i][0])]

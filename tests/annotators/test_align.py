@@ -87,6 +87,8 @@ def test_three_seconds_of_drift_are_reported_and_refused() -> None:
     # A shorter window is the answer.
     start = timelines[1].tasks.ts[0] + 2_000_000_000
     found = align(timelines, reference_rank=1, window=(start, start + 500_000_000))
+    for timeline, clock in zip(timelines, found, strict=True):
+        timeline.window = (int(start) - clock.offset_ns, int(start) + 500_000_000 - clock.offset_ns)
     assert group_condition(timelines, found, TOLERANCE) is None
     assert found[2].residual_max_ns < 15_000
     assert 20 < found[2].anchor_count < 90
@@ -353,3 +355,16 @@ def test_any_constant_offset_is_found_exactly(offset: int, count: int, random: o
     timelines = [run_of(Skewed(r * offset), r, events, [0] * count) for r in range(2)]
     found = align(timelines)[1]
     assert (found.offset_ns, found.residual_max_ns) == (-offset, 0)
+
+
+def test_drift_that_moves_a_rank_further_than_the_tolerance_is_refused() -> None:
+    timelines = [Timeline(rank, "x") for rank in (0, 1)]
+    for timeline in timelines:
+        timeline.window = (BASE, BASE + 3_000_000_000)
+    # The middle of 3 s is off by at most 30 us, its ends are 60 us apart.
+    clocks = [Clock("reference"), Clock("collective", 0, 20.0, 15_000, 30_000, 60)]
+    reason = group_condition(timelines, clocks, TOLERANCE)
+    assert reason is not None and "rank 1 drifts by +20.0 ppm, 60.0 us" in reason
+    for timeline in timelines:
+        timeline.window = (BASE, BASE + 500_000_000)
+    assert group_condition(timelines, clocks, TOLERANCE) is None
