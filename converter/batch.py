@@ -19,7 +19,7 @@ from converter.find import check_paths, find_captures, input_name, output_names
 from converter.fingerprint import fingerprint, is_of
 from converter.options import ANNOTATORS, LAYOUTS, Options
 from converter.parallel import Workers, check_workers
-from converter.remote import check_inputs, fetched, is_remote, uploaded
+from converter.remote import as_given, check_inputs, check_scheme, fetched, fetched_file, is_remote, uploaded
 from converter.summary import Summary
 from converter.talk import Talk
 from converter.target import check_target, make_out_dir, sweep
@@ -52,7 +52,7 @@ class Request:
     max_input_bytes: int = 16 << 30
     verify: bool = False
     strict: bool = False
-    jobs: int = 1
+    jobs: int | None = None
     backend: str = "loky"
     scheduler: str | None = None
     files0_from: str | None = None
@@ -94,7 +94,10 @@ def run(request: Request) -> int:
     plan = targets(request)
     if request.summary not in (None, "-"):
         assert request.summary is not None
-        check_target(request.summary, request.inputs)
+        if is_remote(request.summary):
+            check_scheme(request.summary)
+        else:
+            check_target(request.summary, request.inputs)
         if any(request.summary == target for _, target in plan):
             raise UsageError(f"{printable(request.summary)}: is both the trace and the summary; choose two files")
     talk = Talk(request.quiet, request.verbose)
@@ -132,7 +135,11 @@ def _outcomes(jobs: list[_Job], workers: Workers, talk: Talk) -> Iterator[tuple[
         return
     with talk.bar(len(jobs)) as advance:
         for position, found in workers.as_done(
-            partial(_convert, progress=talk.step if workers.alone else _nothing),
+            partial(
+                _convert,
+                progress=talk.step if workers.alone else _nothing,
+                workers=workers if workers.alone else Workers(),
+            ),
             jobs,
             clean=lambda job: sweep(job.target, job.options.run),
         ):
@@ -148,17 +155,23 @@ def _named(job: _Job, error: NpuPerfettoError) -> NpuPerfettoError:
     return type(error)(f"{printable(job.inputs[0])}: {error}")
 
 
-def _convert(job: _Job, progress: Callable[[str], None], workers: Workers = Workers()) -> _Outcome:
+def _convert(job: _Job, progress: Callable[[str], None], workers: Workers) -> _Outcome:
     """Converts one input; its failure is the outcome. Raises UsageError, which ends the batch."""
-    given: dict[str, str] = {}
+    options = job.options
+    beside = dict.fromkeys([*(path for _, path in options.dspark), *([options.roles] if options.roles else [])])
     try:
-        with fetched(job.inputs, job.options.max_input_bytes) as given:
-            return _convert_here(job, given, progress, workers)
+        with fetched(job.inputs, options.max_input_bytes) as given, fetched(list(beside)) as side:
+            places = {name: local for local, name in side.items()}
+            here = replace(
+                options,
+                dspark=tuple((rank, places[path]) for rank, path in options.dspark),
+                roles=places.get(options.roles or ""),
+            )
+            outcome = _convert_here(replace(job, options=here), given, progress, workers)
+            return as_given(outcome, {**given, **side})
     except UsageError:
         raise
     except NpuPerfettoError as error:
-        for local, name in given.items():  # where it was fetched to is of no use to anybody
-            error.args = tuple(str(a).replace(local, printable(name)) for a in error.args)
         return _Outcome(error=error)
 
 
@@ -216,7 +229,7 @@ def _with_absolute_paths(request: Request) -> Request:
         or (None if request.out_dir else placed(f"{input_name(request.inputs[0])}.pftrace")),
         out_dir=placed(request.out_dir),
         roles=placed(request.roles),
-        dspark=[f"{'' if rank is None else f'{rank}='}{os.path.abspath(path)}" for rank, path in _ranked(request)],
+        dspark=[f"{'' if rank is None else f'{rank}='}{placed(path)}" for rank, path in _ranked(request)],
     )
 
 
@@ -266,14 +279,19 @@ def checked_options(request: Request) -> Options:
     if request.layout not in LAYOUTS:
         raise UsageError(f"--layout: {printable(request.layout, 40)} is none of {', '.join(LAYOUTS)}")
     for _, path in _ranked(request):
-        if not os.path.exists(path):
+        if is_remote(path):
+            check_inputs([path])
+        elif not os.path.exists(path):
             raise UsageError(f"--dspark: {printable(path)}: does not exist; check the path")
     if request.max_input_bytes < 1:
         raise UsageError("--max-input-bytes: at least 1")
     if request.roles is not None:
         from schemas.roles import load_roles
 
-        load_roles(request.roles)
+        if is_remote(request.roles):
+            check_inputs([request.roles])
+        with fetched_file(request.roles) as local:
+            load_roles(local)
     return Options(
         annotate=names,
         dspark=tuple(_with_rank(d, "--dspark") for d in request.dspark),
@@ -355,7 +373,7 @@ def targets(request: Request) -> list[tuple[list[str], str]]:
 def _write_summary(path: str, done: list[Summary]) -> None:
     from converter.target import whole_file
 
-    with whole_file(path) as file:
+    with uploaded(path) as local, whole_file(local) as file:
         for summary in done:
             file.write(_json_line(summary))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter import cut, derive
+from converter import cut, derive, threads
 from converter.archive import Encoding, encoded, write_archive
 from converter.arrange import arrange
 from converter.assemble import assemble
@@ -67,6 +67,7 @@ def write(
     captures = sorted(captures, key=lambda c: c.rank)
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_collector())
+        stack.enter_context(threads.of_this_process(workers.threads()))
         places: list[str | None] = [None] * len(captures)
         if options.layout == "archive" or (not (workers.alone and fits_in_memory(captures)) and len(captures) > 1):
             folder = stack.enter_context(side_folder(output, options.run))

@@ -1,5 +1,8 @@
 """Where work runs: in this process, in local processes (joblib's loky), or on a cluster that is there already.
 
+`--jobs N` means N cores, as with make or xz: N processes of one thread each. Without it one process reads and encodes
+with two threads.
+
 joblib schedules, sends and collects; what is ours is only what to do when a worker dies. loky then gives up the whole
 pool, though most of what was under way has nothing to do with it: the rest is tried once more, one at a time.
 """
@@ -7,10 +10,11 @@ pool, though most of what was under way has nothing to do with it: the rest is t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from converter import threads
 from schemas.errors import UsageError, WorkerError, printable
 
 BACKENDS = ("loky", "dask", "ray")
@@ -25,16 +29,23 @@ _DIED = "a worker process died (killed, or out of memory)"
 
 @dataclass(frozen=True)
 class Workers:
-    """jobs: local processes; backend: `loky`, or an engine that runs already: `dask`, `ray`; scheduler: its address."""
+    """jobs: cores of this machine to use, None: not said; backend: `loky`, or an engine that runs already: `dask`,
+    `ray`; scheduler: its address."""
 
-    jobs: int = 1
+    jobs: int | None = None
     backend: str = "loky"
     scheduler: str | None = None
 
     @property
     def alone(self) -> bool:
         """Everything runs in this process."""
-        return self.jobs < 2 and self.backend == "loky"
+        return (self.jobs or 1) < 2 and self.backend == "loky"
+
+    def threads(self, processes: int = 1) -> int:
+        """What each of so many processes may use of the cores."""
+        if self.jobs is None or self.backend != "loky":
+            return threads.MOST
+        return max(1, self.jobs // processes)
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """The results in the order of the items. Raises what `function` raises, and WorkerError where a worker dies."""
@@ -42,7 +53,7 @@ class Workers:
             return [function(item) for item in items]
         out: dict[int, Result] = {}
         try:
-            out.update(self._run(function, enumerate(items)))
+            out.update(self._run(function, list(enumerate(items))))
         except Exception as error:
             if not _is_death(error):
                 raise
@@ -87,20 +98,24 @@ class Workers:
                 clean(item)
 
     def _run(
-        self, function: Callable[[Item], Result], items: Iterable[tuple[int, Item]]
+        self, function: Callable[[Item], Result], items: Collection[tuple[int, Item]]
     ) -> Iterator[tuple[int, Result]]:
         from joblib import Parallel, delayed
 
         with _engine(self.backend, self.scheduler):
-            jobs = self.jobs if self.backend == "loky" else max(self.jobs, 2) if self.jobs > 1 else -1
+            jobs = self.jobs or 1
+            if self.backend != "loky":
+                jobs = jobs if jobs > 1 else -1  # all of the cluster
+            share = self.threads(min(jobs, len(items)))
             # Ray's backend knows no generators: its results come all at once.
             how = "list" if self.backend == "ray" else "generator_unordered"
             pool = Parallel(n_jobs=jobs, return_as=how, batch_size=1, max_nbytes=None)
-            yield from pool(delayed(_numbered)(function, position, item) for position, item in items)
+            yield from pool(delayed(_numbered)(function, share, position, item) for position, item in items)
 
 
-def _numbered(function: Callable[[Item], Result], position: int, item: Item) -> tuple[int, Result]:
-    return position, function(item)
+def _numbered(function: Callable[[Item], Result], share: int, position: int, item: Item) -> tuple[int, Result]:
+    with threads.of_this_process(share):
+        return position, function(item)
 
 
 def _is_death(error: BaseException) -> bool:
@@ -147,9 +162,9 @@ def _ray(scheduler: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def check_workers(jobs: int, backend: str, scheduler: str | None) -> Workers:
+def check_workers(jobs: int | None, backend: str, scheduler: str | None) -> Workers:
     """Raises UsageError for what can't be."""
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise UsageError("--jobs: at least 1")
     if backend not in BACKENDS:
         raise UsageError(f"--backend: {printable(backend, 40)} is none of {', '.join(BACKENDS)}")

@@ -228,15 +228,16 @@ def command(
         ),
     ] = False,
     jobs: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--jobs",
             "-j",
             metavar="N",
-            help="Processes: over inputs, or over the ranks of one trace.",
+            help="Cores to use, a process each: over inputs, or over the ranks of one trace. "
+            "Without it: one process of two threads.",
             rich_help_panel="Batches and clusters",
         ),
-    ] = 1,
+    ] = None,
     backend: Annotated[
         str,
         typer.Option(

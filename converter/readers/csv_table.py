@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from converter import threads
 from converter.readers import arrow_arrays
 from converter.readers.csv_cells import AsText
 from converter.readers.csv_text import CUT_LOOKAHEAD_LINES, CsvFile, count_byte, is_whole_row, split_line
@@ -32,7 +31,6 @@ from schemas.errors import InputError
 from schemas.timeline import Int64
 
 CHUNK_BYTES = 8 << 20
-THREADS = 2
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _COLUMN_OF_ERROR = re.compile(r"In CSV column #(\d+)")
@@ -247,11 +245,12 @@ T = TypeVar("T")
 def read_chunks(reader: TableReader, convert: Callable[[Chunk], T]) -> Iterator[T]:
     """convert(chunk) of every chunk of the file, in file order. `convert` runs in the threads that parse.
 
-    At most THREADS + 1 chunks are held at a time.
+    At most three chunks are held at a time.
     """
     file = reader.file
 
-    def work(start: int, end: int) -> T:
+    def work(bounds: tuple[int, int]) -> T:
+        start, end = bounds
         try:
             while True:
                 try:
@@ -262,15 +261,4 @@ def read_chunks(reader: TableReader, convert: Callable[[Chunk], T]) -> Iterator[
             what = f"the rows at byte {start} can't be read: {error}"
             raise InputError(file.path, what, todo="export the capture again") from None
 
-    waiting: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(THREADS) as threads:
-        try:
-            for start, end in file.chunks(CHUNK_BYTES):
-                waiting.append(threads.submit(work, start, end))
-                if len(waiting) > THREADS:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+    yield from threads.in_order(work, file.chunks(CHUNK_BYTES), ahead=2)

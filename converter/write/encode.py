@@ -9,13 +9,12 @@ into one buffer. Field numbers: perfetto's trace_packet.proto, track_event.proto
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
+from converter import threads
 from converter.write import templates
 from converter.write.lanes import CLOSE, OPEN, Items, Layout, file_order
 from converter.write.shapes import NEGATIVE_BYTES, Names, Shapes
@@ -108,22 +107,7 @@ def encode_slices(
         keys = shape_of[slices] * np.int64(3) + items.what[part]
         return _block(keys, row_of[slices], tied[part], template)
 
-    yield from _in_order(block, range(0, len(items.what), BLOCK))
-
-
-def _in_order(block: Callable[[int], bytes], starts: range) -> Iterator[bytes]:
-    """The blocks one after the other, made by two threads: numpy works on a block without holding the interpreter."""
-    if len(starts) < 8:
-        yield from map(block, starts)
-        return
-    ahead: deque[Future[bytes]] = deque()
-    with ThreadPoolExecutor(2) as pool:
-        for start in starts:
-            ahead.append(pool.submit(block, start))
-            if len(ahead) > 4:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+    yield from threads.in_order(block, range(0, len(items.what), BLOCK), ahead=4)
 
 
 def _tied(items: Items, batches: list[SliceBatch], uuid: Int64, flows: Flows | None) -> Bool:

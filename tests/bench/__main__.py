@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.bench import batches
-from tests.bench.timing import in_turn, median_of, once, python
+from tests.bench.timing import Run, in_turn, median_of, python
 
 READ_CSV = """
 import sys, pyarrow as pa, pyarrow.csv as csv, pyarrow.compute as pc
@@ -51,6 +51,9 @@ app()
 """
 
 
+FIGURES = ("help", "writer", "csv", "slope", "json", "load", "jobs", "ranks")
+
+
 def command(*args: str) -> list[str]:
     return [sys.executable, "-m", "converter", *args]
 
@@ -60,8 +63,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="kernel rows of the big CSV")
     parser.add_argument("--json-mb", type=int, default=200, help="size of the big trace_view.json")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--most-rows", type=int, default=4_000_000, help="kernel rows of the largest CSV of `slope`")
     parser.add_argument(
-        "--only", default="help,writer,csv,slope,json,jobs,ranks", help="which figures; also: rows, bigjson"
+        "--only", default=",".join(FIGURES), help="which figures, such as csv,jobs; also: rows, bigjson"
     )
     parser.add_argument("--folder", help="keep the generated inputs here and use them again")
     options = parser.parse_args()
@@ -78,17 +82,19 @@ def main() -> None:
         if "csv" in only:
             csv_figures(folder, options.rows, options.runs)
         if "slope" in only:
-            slope(folder)
+            batches.slope_figure(folder, options.most_rows, command, figure)
         if "json" in only:
             json_figures(folder, options.json_mb, options.runs)
+        if "load" in only:
+            batches.load_figures(folder, options.json_mb, command, figure)
         if "jobs" in only:
-            batches.jobs_figure(big_csv(folder, options.rows), folder, command, figure, options.runs)
+            batches.jobs_figure(batches.big_csv(folder, options.rows), folder, command, figure, options.runs)
         if "ranks" in only:
             batches.ranks_figure(folder, command, figure)
         if "rows" in only:
-            batches.memory_figure(big_csv(folder, options.rows), options.rows, folder, command, figure)
+            batches.memory_figure(batches.big_csv(folder, options.rows), options.rows, folder, command, figure)
         if "bigjson" in only:
-            batches.big_json_figure(big_json(folder, options.json_mb), folder, command, figure)
+            batches.big_json_figure(batches.big_json(folder, options.json_mb), folder, command, figure)
 
 
 def figure(what: str, value: float, limit: float, detail: str, at_least: bool = False) -> None:
@@ -97,24 +103,15 @@ def figure(what: str, value: float, limit: float, detail: str, at_least: bool = 
     print(f"{what}: {value:.2f} ({bound} {limit:g}: {'holds' if holds else 'MISSED'}; {detail})", flush=True)
 
 
-def big_csv(folder: Path, rows: int) -> Path:
-    from samples import big
-
-    path = folder / f"kernel_details_{rows}.csv"
-    if not path.exists():
-        big.big_csv(path, rows)
-    return path
-
-
 def csv_figures(folder: Path, rows: int, runs: int) -> None:
-    path = big_csv(folder, rows)
+    path = batches.big_csv(folder, rows)
     size = path.stat().st_size
     out = str(folder / "out.pftrace")
     ours, theirs, ratio = in_turn(
         command("convert", str(path), "--annotate", "none", "-q", "-o", out), python(READ_CSV, str(path)), runs
     )
     what = f"convert --annotate none of {rows:,} rows ({size / 1e6:.0f} MB) against reading it with pyarrow"
-    figure(what, ratio, 2, f"{ours.wall_s:.2f} s / {theirs.wall_s:.2f} s")
+    figure(what, ratio, 2, f"{_speed(ours, rows, size)}; {_speed(theirs, rows, size)}")
     figure("its peak memory in sizes of the CSV", ours.rss_mb * 1024**2 / size, 3.5, f"{ours.rss_mb:.0f} MB")
     bare = ours.wall_s
     annotated = median_of(command("convert", str(path), "-q", "-o", out), runs)
@@ -122,32 +119,12 @@ def csv_figures(folder: Path, rows: int, runs: int) -> None:
     figure("annotating against converting", extra, 1, f"{annotated.wall_s - bare:.2f} s / {bare:.2f} s")
 
 
-def slope(folder: Path) -> None:
-    times = []
-    sizes = (100_000, 400_000, 1_000_000, 4_000_000)
-    base = median_of(command("--help"), 3).wall_s
-    for rows in sizes:
-        path = big_csv(folder, rows)
-        run = once(command("convert", str(path), "--annotate", "none", "-q", "-o", str(folder / "out.pftrace")))
-        times.append(run.wall_s)
-        print(f"  {rows:>9,} rows: {run.wall_s:6.2f} s, {run.rss_mb:5.0f} MB", flush=True)
-    fit = np.polyfit(np.log(sizes), np.log([max(t - base, 0.01) for t in times]), 1)[0]
-    figure(
-        "log-log slope of time over rows (start-up taken off)", float(fit), 1.1, f"{sizes[0]:,} to {sizes[-1]:,} rows"
-    )
-
-
-def big_json(folder: Path, megabytes: int) -> Path:
-    from samples import big
-
-    path = folder / f"trace_view_{megabytes}.json"
-    if not path.exists():
-        big.big_json(path, megabytes)
-    return path
+def _speed(run: Run, rows: int, size: int) -> str:
+    return f"{run.wall_s:.2f} s, {rows / run.wall_s / 1e6:.2f} M rows/s, {size / run.wall_s / 1e6:.0f} MB/s"
 
 
 def json_figures(folder: Path, megabytes: int, runs: int) -> None:
-    path = big_json(folder, megabytes)
+    path = batches.big_json(folder, megabytes)
     size = path.stat().st_size
     out = folder / "out.pftrace"
     ours, theirs, ratio = in_turn(
