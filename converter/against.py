@@ -16,6 +16,7 @@ import numpy as np
 from converter.convert import read
 from converter.find import find_captures
 from converter.options import Options
+from converter.remote import fetched
 from schemas.checksum import PRIME, SQL, slice_checksums
 from schemas.errors import printable
 from schemas.timeline import Timeline
@@ -27,7 +28,7 @@ Row = tuple[int, int, int, int, int]  # count, sum of durations, checksum of sta
 
 SLICES = """
 INCLUDE PERFETTO MODULE npu._tracks;
-SELECT t.rank, s.name, count(*), sum(s.dur), sum({checksum}), min(s.ts), max(s.ts + s.dur)
+SELECT t.rank, s.name, count(*), sum(s.dur >> 32), sum(s.dur & 0xFFFFFFFF), sum({checksum}), min(s.ts), max(s.ts + s.dur)
 FROM slice s JOIN _npu_tracks t USING (track_id)
 WHERE coalesce(s.category, '') = 'npu.task' OR coalesce(s.category, '') NOT GLOB 'npu.*' GROUP BY t.rank, s.name
 """
@@ -54,9 +55,10 @@ def compare(tp: Engine, inputs: Sequence[str]) -> list[str]:
         "INCLUDE PERFETTO MODULE npu.facts; SELECT rank FROM npu_facts WHERE key = 'capture.read_from' "
         "AND value = 'SQLite export' AND rank IS NOT NULL"
     )}  # fmt: skip
-    for capture in find_captures(inputs):
-        options = Options(annotate=(), prefer="db" if capture.rank in from_db else "text")
-        wanted[capture.rank] = read(capture, options).timeline
+    with fetched(inputs) as given:
+        for capture in find_captures(list(given)):
+            options = Options(annotate=(), prefer="db" if capture.rank in from_db else "text")
+            wanted[capture.rank] = read(capture, options).timeline
     offsets = {rank: int(offset) for rank, offset in tp.rows(
         "INCLUDE PERFETTO MODULE npu.ranks; SELECT rank, coalesce(offset_ns, 0) FROM npu_rank_clocks"
     )}  # fmt: skip
@@ -69,7 +71,7 @@ def compare(tp: Engine, inputs: Sequence[str]) -> list[str]:
         if rank not in offsets:
             problems.append(f"rank {rank}: the trace has no such rank")
             continue
-        have = {name: tuple(int(v or 0) for v in rest) for r, name, *rest in held if r == rank}
+        have = {name: _row(*(int(v or 0) for v in rest)) for r, name, *rest in held if r == rank}
         want = _by_name(timeline, offsets[rank])
         problems += _differences(rank, have, want, dropped.get(rank, 0))
         if rank not in dropped:
@@ -130,7 +132,8 @@ def _by_name(timeline: Timeline, offset: int) -> dict[str, Row]:
     count = np.diff(np.append(first, len(name)))
     columns = (
         count,
-        np.add.reduceat(dur, first),
+        np.add.reduceat(dur >> 32, first),
+        np.add.reduceat(dur & 0xFFFFFFFF, first),
         np.add.reduceat(slice_checksums(ts, dur), first),
         np.minimum.reduceat(ts, first),
         np.maximum.reduceat(ts + dur, first),
@@ -140,11 +143,16 @@ def _by_name(timeline: Timeline, offset: int) -> dict[str, Row]:
     for text, *row in zip(texts, *(c.tolist() for c in columns), strict=True):
         # texts that differ only in what UTF-8 or SQL can't hold are one name in the trace
         key = text.encode("utf-8", "replace").decode("utf-8").split("\0")[0]
-        out[key] = _sum(out[key], tuple(row)) if key in out else tuple(row)
+        out[key] = _sum(out[key], _row(*row)) if key in out else _row(*row)
     return out
 
 
-def _sum(a: Row, b: Any) -> Row:
+def _row(count: int, high: int, low: int, checksum: int, first: int, last: int) -> Row:
+    """The sum of durations comes in two parts: it may exceed an int64."""
+    return count, (high << 32) + low, checksum, first, last
+
+
+def _sum(a: Row, b: Row) -> Row:
     return a[0] + b[0], a[1] + b[1], a[2] + b[2], min(a[3], b[3]), max(a[4], b[4])
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from converter import annotate
@@ -19,6 +19,7 @@ from converter.convert import Progress, read, without_collector
 from converter.file_kinds import kind_by_content, kind_by_name
 from converter.find import check_paths, find_captures
 from converter.options import ANNOTATORS, Options
+from converter.remote import as_given, check_inputs, fetched, is_remote
 from converter.sources import RAW_FOLDERS, side_file, source_of, why_not_read
 from converter.talk import Talk
 from schemas.errors import InputError, NpuPerfettoError, printable
@@ -77,9 +78,15 @@ class Description:
 def describe_inputs(request: Request, form: str = "text") -> int:
     """Prints the description of what a request names; exit status. Raises UsageError as `convert` does."""
     inputs, options = inputs_of(request), checked_options(request)
-    check_paths(inputs)
-    with Talk(request.quiet, request.verbose).stage() as progress:
-        found = describe(inputs, options, progress)
+    check_paths([path for path in inputs if not is_remote(path)])
+    check_inputs([path for path in inputs if is_remote(path)])
+    roles = [options.roles] if options.roles else []
+    with (
+        Talk(request.quiet, request.verbose).stage() as progress,
+        fetched(inputs, options.max_input_bytes) as given,
+        fetched(roles) as table,
+    ):
+        found = as_given(describe(list(given), replace(options, roles=next(iter(table), None)), progress), given)
     sys.stdout.write(as_text(found) if form == "text" else json.dumps(found.as_dict()) + "\n")
     return 0 if found.usable else 1
 
@@ -238,7 +245,7 @@ def _files(lines: list[str], title: str, files: Sequence[File], root: str) -> No
         return
     lines.append(f"  {title}:")
     for file in files[:MAX_FILES]:
-        name = os.path.relpath(file.path, root) if os.path.isdir(root) else file.path
+        name = os.path.relpath(file.path, root) if file.path.startswith(f"{root.rstrip('/')}/") else file.path
         size = f" ({file.bytes:,} bytes)" if file.bytes else ""
         lines.append(f"    {printable(name)}{size}: {file.what}")
     if len(files) > MAX_FILES:

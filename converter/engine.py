@@ -10,17 +10,19 @@ The engine is the WebAssembly one of the extra `offline`, or a native trace_proc
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import os
 import stat
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from converter.remote import fetched_file
 from converter.wasm_engine import WasmEngine, protos
 from schemas import sql_package as npu
 from schemas.errors import EngineError, InputError, printable
@@ -123,24 +125,25 @@ class Engine:
 
 
 def open_trace(trace: str | os.PathLike[str] | bytes, *, engine: str | None = None, sql_package: bool = True) -> Engine:
-    """Loads a trace (a path or its bytes, gzip or not) of any format that trace_processor reads.
+    """Loads a trace (a path, a URL or its bytes, gzip or not) of any format that trace_processor reads.
 
     engine: path of a native trace_processor_shell; None: NPU_PERFETTO_TRACE_PROCESSOR if set, else the extra `offline`.
     sql_package: makes the `npu` modules known.
-    Raises InputError where the trace can't be read or is none, EngineError where the engine is missing or dies.
+    Raises InputError where the trace can't be read or is none, EngineError where the engine is missing or dies, UsageError
+    for a URL without the extra `remote` or of an unknown file system.
     """
     name = "<bytes>" if isinstance(trace, bytes) else os.fspath(trace)
-    chunks = _chunks(name, trace if isinstance(trace, bytes) else name)
-    first = next(chunks, b"")  # before the engine starts: a missing file needs no engine
-    if not first:
-        raise InputError(name, "the file is empty")
-    engine = engine or os.environ.get(ENGINE_VARIABLE) or None
-    backend: Any = _NativeEngine(engine, sql_package) if engine else _wasm(sql_package)
-    try:
-        _load(backend, name, first, chunks)
-    except BaseException:
-        backend.close()
-        raise
+    with contextlib.closing(_chunks(name, trace if isinstance(trace, bytes) else name)) as chunks:
+        first = next(chunks, b"")  # before the engine starts: a missing file needs no engine
+        if not first:
+            raise InputError(name, "the file is empty")
+        engine = engine or os.environ.get(ENGINE_VARIABLE) or None
+        backend: Any = _NativeEngine(engine, sql_package) if engine else _wasm(sql_package)
+        try:
+            _load(backend, name, first, chunks)
+        except BaseException:
+            backend.close()
+            raise
     return Engine(backend)
 
 
@@ -156,10 +159,11 @@ def _load(backend: Any, name: str, first: bytes, rest: Iterator[bytes]) -> None:
         raise InputError(name, f"trace_processor can't read this file: {message(error)}")
 
 
-def _chunks(name: str, trace: str | bytes) -> Iterator[bytes]:
+def _chunks(name: str, trace: str | bytes) -> Generator[bytes, None, None]:
     """The trace without gzip, piece by piece. InputError with what is wrong."""
     try:
-        with io.BytesIO(trace) if isinstance(trace, bytes) else _open(trace) as raw:
+        with contextlib.ExitStack() as stack:
+            raw = stack.enter_context(io.BytesIO(trace) if isinstance(trace, bytes) else _open(trace, stack))
             zipped = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
@@ -174,10 +178,12 @@ def _chunks(name: str, trace: str | bytes) -> Iterator[bytes]:
         raise InputError(name, error.strerror or str(error)) from error
 
 
-def _open(name: str) -> BinaryIO:
-    if not stat.S_ISREG(os.stat(name).st_mode):
+def _open(name: str, stack: contextlib.ExitStack) -> BinaryIO:
+    """The open file; a remote one is fetched, and goes with the stack."""
+    path = stack.enter_context(fetched_file(name))
+    if not stat.S_ISREG(os.stat(path).st_mode):
         raise InputError(name, "not a file")
-    return open(name, "rb")
+    return open(path, "rb")
 
 
 def _wasm(sql_package: bool) -> WasmEngine:

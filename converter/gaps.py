@@ -17,6 +17,7 @@ import numpy as np
 from annotators.times import NOT_RECOVERABLE, RankTimes, rank_times, task_window
 from converter.file_kinds import is_folder, kind_by_name
 from converter.ranks import rank_in_name
+from converter.remote import check_inputs, is_remote
 from converter.window import Window
 from schemas.errors import InputError, UsageError, printable
 from schemas.kernel_rows import KernelRows
@@ -44,8 +45,11 @@ class FileTimes:
 
 def check_paths(paths: Sequence[str]) -> None:
     """Raises UsageError: a path does not exist, is a folder, or is given twice."""
+    check_inputs([path for path in paths if is_remote(path)])
     seen: dict[str, str] = {}
     for path in paths:
+        if is_remote(path):
+            continue
         try:
             folder = is_folder(path)
         except InputError:
@@ -58,15 +62,16 @@ def check_paths(paths: Sequence[str]) -> None:
         seen[real] = path
 
 
-def account(path: str, window: Window | None, say: Say) -> FileTimes:
-    """The times of one CSV, clipped to the window.
+def account(path: str, window: Window | None, say: Say, local: str | None = None) -> FileTimes:
+    """The times of one CSV, clipped to the window. local: where it was fetched to, if `path` is a URL.
 
     Raises InputError: it can't be read, is no such CSV, or holds no usable row; UsageError: the window ends before it
     starts once the first task is known.
     """
     from converter.readers import kernel_csv
 
-    is_folder(path)  # FIFOs and devices are refused: reading one would wait for ever
+    file = Path(local or path)
+    is_folder(str(file))  # FIFOs and devices are refused: reading one would wait for ever
     tally, shown = Tally(), printable(path)
 
     def warn(text: str, damaged: bool = False) -> None:
@@ -74,10 +79,10 @@ def account(path: str, window: Window | None, say: Say) -> FileTimes:
 
     strings = StringPool()
     if kind_by_name(os.path.basename(path)) == "task_time":
-        rows = kernel_csv.read_task_time([Path(path)], strings, tally, warn)
+        rows = kernel_csv.read_task_time([file], strings, tally, warn)
         keep = _recorded_tasks(rows, strings)
     else:
-        rows = kernel_csv.read_plain_csv(Path(path), tally, warn, strings)
+        rows = kernel_csv.read_plain_csv(file, tally, warn, strings)
         keep = np.ones(len(rows), np.bool_)
     if tally.dropped:
         parts = [f"{count} {reason} (first: {tally.first.get(reason, '?')})" for reason, count in tally.dropped.items()]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from converter.remote import refuse
 from converter.ui_link import DEFAULT_WORKSPACE, Contents, View, deep_link, opening_view
 from converter.ui_server import HOST, TraceServer, serve_trace, serve_ui
 from schemas.errors import EngineError, InputError, OutputError, UsageError, printable
@@ -101,6 +102,7 @@ def view_of(trace: Path, step: int | None, ranks: Sequence[int], say: Say) -> Vi
 
 def _trace(name: str) -> Path:
     """The trace's real path: what is served is the file that was named, whatever becomes of links later."""
+    refuse(name, "open shows a trace of this machine; copy it here first")
     path = Path(name)
     try:
         if not stat.S_ISREG(path.stat().st_mode):

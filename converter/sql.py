@@ -12,6 +12,8 @@ from typing import Any
 
 from converter.engine import Result, open_trace
 from converter.parallel import Workers
+from converter.remote import is_remote
+from converter.remote import matching as remote_matching
 from schemas.errors import EngineError, InputError, NpuPerfettoError, UsageError, printable
 
 
@@ -109,12 +111,16 @@ def _hint(message: str) -> str:
 
 
 def matching(traces: Sequence[str]) -> list[str]:
-    """The traces, with patterns (`'night/*.pftrace'`) that the shell left alone replaced by what they match.
+    """The traces, with patterns (`'night/*.pftrace'`) that the shell left alone, as it does those of URLs, replaced by
+    what they match.
 
     Raises UsageError for a path that isn't there and a pattern that matches nothing.
     """
     out: list[str] = []
     for trace in traces:
+        if is_remote(trace):
+            out += remote_matching(trace)
+            continue
         found = [trace] if os.path.exists(trace) else sorted(glob.glob(trace))
         if not found:
             raise UsageError(f"{printable(trace)}: no such file")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
+from converter.remote import refuse
 from schemas.errors import OutputError, UsageError, printable
 
 STDOUT = "-"
@@ -50,6 +51,7 @@ def check_target(target: str, inputs: Iterable[str | os.PathLike[str]] = ()) -> 
 def make_out_dir(folder: str) -> None:
     """The folder of --out-dir; made where only its last part is missing."""
     shown = printable(folder)
+    refuse(folder, "this command writes to a folder of this machine")
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

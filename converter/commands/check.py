@@ -29,13 +29,16 @@ def command(
     import os
 
     from converter.check import check
+    from converter.remote import check_inputs, is_remote
     from schemas.errors import UsageError, printable
 
     if more and not against:
         raise UsageError("one trace at a time; inputs to compare with come after --against")
     inputs = [*against, *(more or [])]
+    check_inputs([trace] if is_remote(trace) else [])
+    check_inputs([path for path in inputs if is_remote(path)])
     for path in (trace, *inputs):
-        if not os.path.exists(path):
+        if not (is_remote(path) or os.path.exists(path)):
             raise UsageError(f"{printable(path)}: no such file")
     findings = check(trace, inputs, engine)
     name = printable(trace)

@@ -48,6 +48,7 @@ def command(
     import sys
 
     from converter import gaps
+    from converter.remote import fetched_file
     from converter.window import parse_window
     from schemas.errors import InputError
 
@@ -61,7 +62,8 @@ def command(
     rows, failed = [], False
     for path in files:
         try:
-            rows.append(gaps.account(path, asked, say))
+            with fetched_file(path) as local:
+                rows.append(gaps.account(path, asked, say, local))
         except InputError as error:
             failed = True
             print(f"npu-perfetto: {error}", file=sys.stderr)

@@ -74,7 +74,8 @@ def lay_out(track: Int32, ts: Int64, dur: Int64) -> Layout:
     overlap = (t[1:] == t[:-1]) & (s[1:] < e[:-1])
     if overlap.any():
         for a, b in _overlapping_tracks(t, overlap):
-            for first, last in _clusters(s[a:b], e[a:b]):
+            depth[a:b], inside[a:b], odd = _nest_all(s[a:b], e[a:b])
+            for first, last in _clusters(s[a:b], e[a:b], odd):
                 _nest(s, e, a + first, a + last, lane, depth, inside)
         if lane.any():
             by_lane = np.lexsort((np.arange(n), lane, t))
@@ -90,22 +91,38 @@ def _overlapping_tracks(t: Int32, overlap: Bool) -> list[tuple[int, int]]:
     return [(int(bounds[i]), int(bounds[i + 1])) for i in which]
 
 
-def _clusters(s: Int64, e: Int64) -> list[tuple[int, int]]:
-    """[first, last) of every maximal run of two or more slices that hang together by overlap."""
+def _nest_all(s: Int64, e: Int64) -> tuple[Int32, Int64, Bool]:
+    """(depth, slices inside, whether it ends after the slice around it or lies too deep), as if all nested on one lane.
+
+    The first that does not nest is found whatever comes behind it, so a cluster without one is placed rightly.
+    """
+    n = len(s)
+    at = np.arange(n)
+    follow = np.maximum(np.searchsorted(s, e), at + 1)  # the first slice that starts when this one has ended
+    depth = at - np.cumsum(np.bincount(follow, minlength=n)[:n])
+    odd = depth >= MAX_DEPTH
+    inner = np.flatnonzero(depth)
+    by_depth = np.argsort(depth.astype(np.int16) if depth.max() < 2**15 else depth, kind="stable")
+    # The slice around another is the last one before it that is one level less deep.
+    around = np.searchsorted(depth[by_depth] * n + by_depth, (depth[inner] - 1) * n + inner) - 1
+    odd[inner] |= e[inner] > e[by_depth[around]]
+    return depth.astype(np.int32), follow - at - 1, odd
+
+
+def _clusters(s: Int64, e: Int64, odd: Bool) -> list[tuple[int, int]]:
+    """[first, last) of every maximal run of slices that hang together by overlap and that holds an odd one."""
+    if not odd.any():
+        return []
     reach = np.maximum.accumulate(e)
     starts = np.flatnonzero(np.concatenate(([True], s[1:] >= reach[:-1])))
     bounds = np.append(starts, len(s))
-    many = np.flatnonzero(np.diff(bounds) > 1)
-    return [(int(bounds[i]), int(bounds[i + 1])) for i in many]
+    which = np.unique(np.searchsorted(starts, np.flatnonzero(odd), side="right") - 1)
+    return [(int(bounds[i]), int(bounds[i + 1])) for i in which]
 
 
 def _nest(s: Int64, e: Int64, first: int, last: int, lane: Int32, depth: Int32, inside: Int64) -> None:
-    """Places one cluster. All lanes are empty at its start, so lanes and counts are its own."""
+    """Places one cluster that does not nest on one lane. All lanes are empty at its start, so they are its own."""
     starts, ends = s[first:last].tolist(), e[first:last].tolist()
-    whole = _nest_in_one(starts, ends)
-    if whole is not None:
-        depth[first:last], inside[first:last] = whole
-        return
     if last - first <= FEW_SLICES:
         lane[first:last], depth[first:last], inside[first:last] = _nest_few(starts, ends)
         return
@@ -134,24 +151,6 @@ def _nest(s: Int64, e: Int64, first: int, last: int, lane: Int32, depth: Int32, 
         for _, j, pushed in stack:
             insides[j] = count - pushed - 1
     lane[first:last], depth[first:last], inside[first:last] = lanes, depths, insides
-
-
-def _nest_in_one(starts: list[int], ends: list[int]) -> tuple[list[int], list[int]] | None:
-    """(depths, slices inside each) of a cluster that nests on one lane, as host threads do; None where it does not."""
-    n = len(starts)
-    depths, insides = [0] * n, [0] * n
-    stack: list[int] = []
-    for i, start in enumerate(starts):
-        while stack and ends[stack[-1]] <= start:
-            j = stack.pop()
-            insides[j] = i - j - 1
-        if stack and (ends[stack[-1]] < ends[i] or len(stack) == MAX_DEPTH):
-            return None
-        depths[i] = len(stack)
-        stack.append(i)
-    for j in stack:
-        insides[j] = n - j - 1
-    return depths, insides
 
 
 def _nest_few(starts: list[int], ends: list[int]) -> tuple[list[int], list[int], list[int]]:
