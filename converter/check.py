@@ -39,7 +39,9 @@ GROUP BY name, severity ORDER BY name
 ON_TRACKS = f"""
 WITH
   slices AS (
-    SELECT track_id, count(*) AS n, sum(dur) AS total, sum({checksum.SQL}) AS checksum, sum(dur < 0) AS open
+    SELECT
+      track_id, count(*) AS n, sum({checksum.SQL}) AS checksum, sum(dur < 0) AS open,
+      sum(dur >> 32) AS high, sum(dur & 0xFFFFFFFF) AS low -- the sum of durations may exceed an int64
     FROM slice GROUP BY track_id
   ),
   samples AS (SELECT track_id, count(*) AS n FROM counter GROUP BY track_id)
@@ -47,7 +49,8 @@ SELECT
   extract_arg(t.source_arg_set_id, 'trace_id') AS uuid,
   coalesce(t.name, th.name, p.name, '') AS name,
   coalesce(s.n, 0) AS slices,
-  coalesce(s.total, 0) AS duration_ns,
+  coalesce(s.high, 0) AS high,
+  coalesce(s.low, 0) AS low,
   coalesce(c.n, 0) AS samples,
   coalesce(s.checksum, 0) AS checksum,
   coalesce(s.open, 0) AS open
@@ -62,7 +65,7 @@ WHERE s.n > 0 OR c.n > 0
 """
 
 STORED = """
-SELECT s.id, a.key, a.int_value FROM slice AS s JOIN args AS a USING (arg_set_id)
+SELECT s.id, a.key, coalesce(a.int_value, a.string_value) FROM slice AS s JOIN args AS a USING (arg_set_id)
 WHERE s.category = 'npu.facts' AND (a.key GLOB 'debug.tallies*' OR a.key = 'debug.flows')
 """
 
@@ -99,7 +102,7 @@ def check(trace: str, against: Sequence[str] = (), engine: str | None = None) ->
     """Raises InputError where the file is no trace or not one of ours, EngineError, and with `against` what reading
     those inputs raises."""
     with open_trace(trace, engine=engine) as tp:
-        stored, flows, has_checksums = _stored(tp)
+        stored, flows = _stored(trace, tp)
         if not stored:
             raise InputError(
                 trace,
@@ -108,7 +111,7 @@ def check(trace: str, against: Sequence[str] = (), engine: str | None = None) ->
             )
         findings = Findings()
         findings.problems += [f"import: {name} = {value:,} ({severity})" for name, severity, value in tp.rows(STATS)]
-        _compare_tracks(tp, stored, has_checksums, findings)
+        _compare_tracks(tp, stored, findings)
         [(flow_count,)] = tp.rows("SELECT count(*) FROM flow")
         if flow_count != flows:
             findings.problems.append(f"flows: {flow_count:,} in the trace, {flows:,} written")
@@ -142,30 +145,34 @@ def _left_out(tp: Engine) -> str:
     return ", ".join(parts)
 
 
-def _stored(tp: Engine) -> tuple[dict[int, Held], int, bool]:
-    """uuid -> what the writer put on that track; the number of flows; whether there are checksums."""
+def _stored(trace: str, tp: Engine) -> tuple[dict[int, Held], int]:
+    """uuid -> what the writer put on that track; and the number of flows. Raises InputError where checksums lack."""
     cells: dict[tuple[int, str], dict[str, int]] = {}
     flows = 0
     for slice_id, key, value in tp.rows(STORED):
         if key == "debug.flows":
-            flows += value or 0
+            flows += int(value or 0)
         elif found := TALLY_KEY.fullmatch(key):
-            cells.setdefault((slice_id, found[1]), {})[found[2]] = value or 0
+            cells.setdefault((slice_id, found[1]), {})[found[2]] = int(value or 0)
     stored: dict[int, Held] = {}
-    # Traces of a writer that stores no checksums are compared without.
-    has_checksums = any("checksum" in cell for cell in cells.values())
     for cell in cells.values():
+        if "slices" in cell and "checksum" not in cell:
+            raise InputError(
+                trace,
+                "made by an earlier version: its facts hold no checksums to compare with",
+                todo="convert the capture again",
+            )
         uuid = cell.pop("uuid", 0)
         a, b = stored.get(uuid, Held()), Held(**cell)
         stored[uuid] = Held(*(x + y for x, y in zip(a, b, strict=True)))
-    return stored, flows, has_checksums
+    return stored, flows
 
 
-def _compare_tracks(tp: Engine, stored: dict[int, Held], has_checksums: bool, findings: Findings) -> None:
+def _compare_tracks(tp: Engine, stored: dict[int, Held], findings: Findings) -> None:
     loaded: dict[int, tuple[str, Held]] = {}
     threads: list[tuple[str, Held]] = []
-    for uuid, name, slices, duration_ns, samples, check_sum, unclosed in tp.rows(ON_TRACKS):
-        held = Held(slices, duration_ns, samples, check_sum if has_checksums else 0)
+    for uuid, name, slices, high, low, samples, check_sum, unclosed in tp.rows(ON_TRACKS):
+        held = Held(slices, (high << 32) + low, samples, check_sum)
         if unclosed:
             slices_ = "slice" if unclosed == 1 else "slices"
             findings.problems.append(f"track {_shown(name)}: {unclosed:,} {slices_} without an end")

@@ -56,6 +56,14 @@ def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)  # unwinds, so that temporary files go
 
 
+def _take_debug(argv: list[str]) -> None:
+    """--debug counts behind the command too: who sees an error adds it at the end of the line."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    if "--debug" in argv[2:end]:
+        argv.remove("--debug")
+        os.environ["NPU_PERFETTO_DEBUG"] = "1"
+
+
 def run() -> NoReturn:
     """Runs the command line and leaves. Never shows a traceback unless --debug."""
     for stream in (sys.stdout, sys.stderr):
@@ -64,13 +72,20 @@ def run() -> NoReturn:
     _register()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _on_signal)
+    _take_debug(sys.argv)
     status = 0
+    stdout = sys.stdout
     try:
-        status = app(standalone_mode=True)  # typer leaves by SystemExit
+        try:
+            status = app(standalone_mode=True)  # typer leaves by SystemExit
+        except SystemExit as leaving:
+            if isinstance(leaving.__context__, BrokenPipeError):  # typer and rich leave with 1 for a closed pipe
+                raise BrokenPipeError from None
+            raise
     except BrokenPipeError:
         # The reader of stdout went away (| head): not an error, and the flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+        status = 128 + signal.SIGPIPE
     except Exception as error:
         from schemas.errors import NpuPerfettoError, printable
 

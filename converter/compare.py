@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from converter.bootstrap import DRAWS, LEVEL, MIN_STEPS, Float64, Interval, difference_of_medians
-from converter.compare_facts import Difference, conditions, differences, label, work
+from converter.compare_facts import Difference, conditions, differences, known, label, work
 from converter.engine import open_trace
 from converter.report_facts import by_rank, perturbation
 from converter.report_md import WIDTH, views_to_md
 from converter.report_tables import Tables, load
 from converter.report_view import Grid, View, columns, number, percent
+from schemas.errors import UsageError, printable
 
 #: The metrics of article 000's table, in its order: column of npu_step_report, name, decimals.
 METRICS = (
@@ -73,6 +74,15 @@ class Comparison:
 
 def _is_under_test(key: str, under_test: Sequence[str]) -> bool:
     return any(key == name or label(key) == name or key.endswith(f".{name}") for name in under_test)
+
+
+def check_under_test(c: Comparison, under_test: Sequence[str]) -> None:
+    """Raises UsageError for a name that is no fact of either trace."""
+    keys = known(c.before, c.after)
+    for name in under_test:
+        if not any(_is_under_test(key, [name]) for key in keys):
+            shown = ", ".join(dict.fromkeys(map(printable, keys)))
+            raise UsageError(f"--under-test: {printable(name, 60)!r} is no fact of these traces; known are: {shown}")
 
 
 def read(

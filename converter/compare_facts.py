@@ -49,6 +49,12 @@ def differences(before: Tables, after: Tables) -> list[Difference]:
     return sorted(found, key=lambda d: not d.matters)
 
 
+def known(before: Tables, after: Tables) -> list[str]:
+    """The keys of all facts that `differences` compares, whether they differ or not."""
+    work_keys = [d.key for d in (_ranks(before, after), *_work(before, after))]
+    return [*work_keys, *LABELS, *sorted({*_facts(before), *_facts(after)} - set(LABELS))]
+
+
 def conditions(before: Tables, after: Tables) -> list[tuple[str, str]]:
     """The conditions that both traces state alike: name, value."""
     ours, theirs = _facts(before), _facts(after)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schemas.errors import printable
+from schemas.errors import InputError, printable
 from schemas.timeline import NULL, Bool, Column, CounterBatch, FlowBatch, Role, SliceBatch, Timeline
 
+INT64_MAX = 2**63 - 1
 _ON_HOST = (Role.HOST, Role.CANN)
 
 
@@ -100,9 +101,20 @@ def _rows(b: SliceBatch, mask: Bool, new_task: npt.NDArray[Any]) -> SliceBatch:
 
 
 def shift(timeline: Timeline, offset_ns: int) -> None:
-    """Moves everything of a rank by one constant: trace time = recorded time + offset_ns. Durations stay."""
+    """Moves everything of a rank by one constant: trace time = recorded time + offset_ns. Durations stay.
+
+    Raises InputError where a slice would end after the last time an int64 holds.
+    """
     if not offset_ns:
         return
+    for batch in timeline.slices:
+        if len(batch) and int((batch.ts + batch.dur).max()) + offset_ns > INT64_MAX:
+            name = timeline.strings[int(batch.name[(batch.ts + batch.dur).argmax()])]
+            raise InputError(
+                timeline.source,
+                f"rank {timeline.rank}: {name} ends after 2262-04-11 on the clock of the trace (offset {offset_ns} ns)",
+                todo="convert this rank by itself, or give --assume-aligned",
+            )
     for batch in timeline.slices:
         batch.ts = batch.ts + offset_ns
     for counter in timeline.counters:

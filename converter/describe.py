@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from converter import annotate
-from converter.batch import Request, checked_options, inputs_of
 from converter.capture import Capture
 from converter.convert import Progress, read, without_collector
 from converter.file_kinds import kind_by_content, kind_by_name
 from converter.find import check_paths, find_captures
 from converter.options import ANNOTATORS, Options
 from converter.remote import as_given, check_inputs, fetched, is_remote
+from converter.request import Request, checked_options, inputs_of
 from converter.sources import RAW_FOLDERS, side_file, source_of, why_not_read
 from converter.talk import Talk
 from schemas.errors import InputError, NpuPerfettoError, printable

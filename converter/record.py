@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from converter.readers.nesting import TOO_DEEP
 from converter.server_calls import Server
 from schemas.errors import InputError, printable
 
@@ -129,6 +130,8 @@ def count_records(server: Server, payload: bytes) -> int | None:
     """How many DSpark records a /server_info holds; None where the server keeps none. InputError: it is something else."""
     try:
         info = json.loads(payload)
+    except RecursionError:
+        raise InputError(server.shown, f"/server_info is {TOO_DEEP}", todo="give the URL of an SGLang server") from None
     except ValueError:
         info = None
     if not isinstance(info, dict):

@@ -33,6 +33,10 @@ def ranks_view(tables: Tables, limits: Limits) -> View:
         view.notes.append("no recorded task.")
         return view
     view.grids.append(Grid(heads, cells))
+    if any(r["duration_wait_sum_ns"] is None for r in rows):
+        view.notes.append(
+            "-: the sum exceeds what 64 bits of nanoseconds hold (292 years); a duration or wait is wrong."
+        )
     largest = max(rows, key=lambda r: r["gap_ratio"] or 0)
     if 0 < (largest["gap_ratio"] or 0) < ARITHMETIC_BELOW:
         view.notes.append(

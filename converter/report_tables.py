@@ -73,7 +73,8 @@ class Tables:
     results: dict[str, Result] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Result:
-        return self.results.get(name) or Result([], [])
+        found = self.results.get(name)
+        return Result([], []) if found is None else found  # one without rows still has its columns
 
     def dicts(self, name: str) -> list[dict[str, Any]]:
         """The rows of a table as column -> value."""

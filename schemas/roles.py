@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from schemas.errors import InputError
+from schemas.errors import InputError, printable
 from schemas.timeline import Bool, Int32, StringPool, Tasks
 
+MAX_BYTES = 1 << 20  # of a user's file: the built-in table has 10 KB
 _BUILT_IN = Path(__file__).with_name("roles.toml")
 
 #: Roles that name what a kernel is for, the more telling first: what a report shows for it, and what is "unnamed".
@@ -102,10 +103,16 @@ def load_roles(path: str | os.PathLike[str] | None = None) -> Roles:
 def _read(path: str | os.PathLike[str], known: Iterable[str]) -> dict[str, tuple[tuple[str, ...], bool]]:
     example = "a role table is TOML such as: [commit] patterns = ['my_kernel'] extend = true (a line each)"
     try:
-        table = tomllib.loads(Path(path).read_bytes().decode("utf-8-sig"))
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise InputError(path, f"is larger than {MAX_BYTES >> 20} MiB", todo=example)
+        table = tomllib.loads(data.decode("utf-8-sig"))
     except OSError as error:
         raise InputError(path, error.strerror or str(error), todo="check the path given to --roles") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise InputError(path, "is nested deeper than any role table, which has 3 levels", todo=example) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(path, f"is not TOML: {error}", todo=example) from None
     out: dict[str, tuple[tuple[str, ...], bool]] = {}
     for role, entry in table.items():
@@ -122,7 +129,9 @@ def _read(path: str | os.PathLike[str], known: Iterable[str]) -> dict[str, tuple
             try:
                 re.compile(pattern)
             except (re.error, RecursionError) as error:
-                raise InputError(path, f"{pattern!r} is no regular expression: {error}", where=f"role {role}") from None
+                why = "nested deeper than 64 levels" if isinstance(error, RecursionError) else error
+                shown = printable(pattern, 80)
+                raise InputError(path, f"{shown!r} is no regular expression: {why}", where=f"role {role}") from None
         out[role] = (tuple(own), bool(entry.get("extend", False)))
     return out
 

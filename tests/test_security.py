@@ -80,7 +80,8 @@ def hook(event, args):
                  'os.rename', 'os.mkdir', 'shutil.rmtree', 'import'):
         if event != 'import':
             seen.append((event, str(args[0])))
-from converter.batch import Request, run
+from converter.batch import run
+from converter.request import Request
 sys.addaudithook(hook)
 status = run(Request(inputs=sys.argv[1:2], output='out.pftrace', quiet=True))
 sys.stdout.write(json.dumps([status, seen]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-SHOWN = 50
+SHOWN = 10
 
 
 def command(
@@ -46,7 +46,7 @@ def command(
     for problem in shown:
         print(f"{name}: {problem}")
     if len(shown) < len(findings.problems):
-        print(f"{name}: and {len(findings.problems) - len(shown):,} more (-v lists them)")
+        print(f"{name}: ... and {len(findings.problems) - len(shown):,} more (-v lists them)")
     if findings.problems:
         raise typer.Exit(1)
     if not quiet:

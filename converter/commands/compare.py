@@ -61,6 +61,7 @@ def command(
 
     found = compare.read(before, after, engine, say)
     names = under_test or []
+    compare.check_under_test(found, names)
     if output_format is Format.csv:
         text = compare.to_csv(found)
     elif output_format is Format.json:

@@ -268,7 +268,8 @@ def command(
     ] = False,
 ) -> None:
     """Convert captures into a Perfetto trace: every task, host event, flow and counter at its nanosecond."""
-    from converter.batch import Request, run
+    from converter.batch import run
+    from converter.request import Request
 
     act = run
     if describe:

@@ -25,7 +25,7 @@ def command(
 
     Example: npu-perfetto describe host_4100_ascend_pt
     """
-    from converter.batch import Request
     from converter.describe import describe_inputs
+    from converter.request import Request
 
     raise typer.Exit(describe_inputs(Request(inputs=inputs, prefer=prefer, quiet=quiet, verbose=verbose), form.value))

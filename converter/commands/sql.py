@@ -48,7 +48,9 @@ def command(
     answer = run(traces, query, engine, say if verbose and not quiet else None, jobs)
     for failure in answer.failures:
         say(f"npu-perfetto: {failure}")
-    if answer.answered:
+    # Of a statement without a result, such as INCLUDE alone, the engine makes the column `0` without rows.
+    no_result = not answer.rows and answer.columns[-1:] in ([], ["0"])
+    if answer.answered and not (no_result and form is not Format.JSON):
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write(to_text(answer.columns, answer.rows, form.value, width))
     if answer.failures:

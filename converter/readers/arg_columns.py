@@ -2,7 +2,7 @@
 
 Rows with the same keys in the same order are a shape; a shape's columns are filled chunk by chunk. A column whose
 values differ in type becomes one column per type, each with the rows that have it. Nested values, and every argument
-of rows beyond MAX_SHAPES shapes, are encoded per row instead (`SliceBatch.extra`).
+of rows beyond MAX_SHAPES shapes or MAX_KEYS keys, are encoded per row instead (`SliceBatch.extra`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import numpy.typing as npt
 import orjson
 from msgspec import Raw
 
+from converter.readers.nesting import is_too_deep
 from schemas.annotation_bytes import nested_annotation
 from schemas.timeline import Bool, Column, ColumnKind, Int32, Int64, StringPool
 
 MAX_SHAPES = 256
-MAX_DEPTH = 64  #: arguments nested deeper are malformed
+MAX_KEYS = 256  # of all shapes, the widest export has 38: a column of a rare key costs as much as that of any other
 _BEYOND = 2.0**63
 _DTYPES: dict[ColumnKind, type] = {
     "int": np.int64, "uint": np.uint64, "float": np.float64, "text": np.int32, "bool": np.bool_,
@@ -134,15 +135,17 @@ class _Shape:
 
 
 class _ShapeNumbers(dict[tuple[str, ...], int]):
-    """The number of the shape with these keys; _REST once there are MAX_SHAPES."""
+    """The number of the shape with these keys; _REST where it would be one more than MAX_SHAPES, or its keys than MAX_KEYS."""
 
     def __init__(self) -> None:
         super().__init__()
         self.shapes: list[_Shape] = []
+        self._known: set[str] = set()
 
     def __missing__(self, keys: tuple[str, ...]) -> int:
-        if len(self.shapes) == MAX_SHAPES:
+        if len(self.shapes) == MAX_SHAPES or len(keys) > MAX_KEYS or len(known := self._known.union(keys)) > MAX_KEYS:
             return _REST
+        self._known = known
         number = self[keys] = len(self.shapes)
         self.shapes.append(_Shape(keys))
         return number
@@ -157,7 +160,7 @@ class ArgColumns:
     def __init__(self, strings: StringPool) -> None:
         self.texts = TextIds(strings)
         self._numbers = _ShapeNumbers()
-        self._rest = _Shape(())  # rows beyond MAX_SHAPES: all their arguments are encoded
+        self._rest = _Shape(())  # rows beyond MAX_SHAPES and MAX_KEYS: all their arguments are encoded
 
     def add(self, rows: Rows, raws: Sequence[Raw]) -> list[int]:
         """Adds a chunk of slices with the JSON text of their arguments; the rows left out because it's too deep."""
@@ -184,11 +187,11 @@ class ArgColumns:
 
     def _add(self, shape: _Shape, rows: Rows, args: Sequence[dict[str, Any]], raw: Callable[[int], bytes]) -> list[int]:
         """raw(row): the JSON of a row's arguments."""
-        columns = list(zip(*(row.values() for row in args), strict=True)) if shape.keys else []
+        columns = list(zip(*map(dict.values, args), strict=True)) if shape.keys else []
         kinds = [set(map(type, column)) for column in columns]
         nested: dict[int, bytes] = {}
         if any(of_column & _NESTED for of_column in kinds):
-            deep = sorted({row for column in columns for row, value in enumerate(column) if _is_too_deep(value)})
+            deep = sorted({row for column in columns for row, value in enumerate(column) if is_too_deep(value)})
             if deep:
                 kept = sorted(set(range(len(args))) - set(deep))
                 at = np.array(kept, np.int64)
@@ -255,7 +258,7 @@ class ArgColumns:
         kept: list[int] = []
         deep: list[int] = []
         for row, values in enumerate(args):
-            if _is_too_deep(values, 0):
+            if is_too_deep(values, 0):
                 deep.append(row)
                 continue
             data = b"".join(nested_annotation(k, v) for k, v in values.items() if v is not None)
@@ -284,15 +287,6 @@ _NESTED = frozenset({dict, list})
 
 def _raw_of(raws: Sequence[Raw], origin: Sequence[int], row: int) -> bytes:
     return bytes(raws[origin[row]])
-
-
-def _is_too_deep(value: Any, depth: int = 1) -> bool:
-    """Whether an argument is nested deeper than MAX_DEPTH. depth: the level of the value itself."""
-    if type(value) not in _NESTED:
-        return False
-    if depth > MAX_DEPTH:
-        return True
-    return any(_is_too_deep(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value))
 
 
 def _kind(value: Any) -> ColumnKind | None:

@@ -90,8 +90,9 @@ class TableReader:
             bad_utf8 = _first_bad_line(data, self.file.newline)
             if bad_utf8 >= 0:
                 data = data.decode("utf-8", "replace").encode()
-        if _MANY_ZEROS in data:
-            # pyarrow takes decimals of more than 38 digits modulo 2^128: as text they are read digit by digit.
+        if _MANY_ZEROS in data or _has_small_exponent(data):
+            # pyarrow takes decimals of more than 38 digits modulo 2^128, and an exponent such as e-12370436 ends the
+            # process (exact_time.not_for_decimals): as text they are read digit by digit.
             for name, kind in list(self._types.items()):
                 if pa.types.is_decimal(kind):
                     self._types[name] = pa.string()
@@ -201,6 +202,12 @@ class TableReader:
 
 
 _MANY_ZEROS = b"0" * 24
+_SMALL_EXPONENT = re.compile(rb"[0-9.][eE]-[0-9]")
+
+
+def _has_small_exponent(data: bytes) -> bool:
+    # From fast to slow: most exports hold no minus at all.
+    return b"-" in data and (b"e-" in data or b"E-" in data) and _SMALL_EXPONENT.search(data) is not None
 
 
 def careful_rows(lines: Sequence[str], delimiter: str, width: int) -> Iterator[tuple[int, list[str], bool]]:

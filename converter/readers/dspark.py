@@ -15,17 +15,18 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from converter.readers.dspark_columns import Unusable, columns, integer
+from converter.readers.nesting import TOO_DEEP, is_too_deep
 from schemas.dspark import SERVER_FACTS, RecordFile
 from schemas.errors import InputError
 from schemas.timeline import NULL
 
 _SHOW_HOW = 'expected the reply of GET /server_info, its "dspark_info_record", {"records": [...]}, a list, or one of them a line'
+MAX_BYTES = 1 << 30  # what `record` takes from a server
 MAX_RANKS = 1024  # of one file; the records are put in order rank by rank
 
 
@@ -79,9 +80,12 @@ def read_records(path: str | os.PathLike[str]) -> RecordFile:
 def _documents(path: str | os.PathLike[str], out: RecordFile) -> Iterator[Any]:
     """The JSON texts of a file: one, or one a line (broken lines are counted)."""
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(path, error.strerror or str(error), todo="check the path given to --dspark") from None
+    if len(data) > MAX_BYTES:
+        raise InputError(path, f"is larger than {MAX_BYTES >> 20} MiB", todo="save fewer steps in a file")
     encoding = json.detect_encoding(data)
     if encoding not in ("utf-8", "utf-8-sig"):
         data = data.decode(encoding, "replace").encode()
@@ -95,35 +99,39 @@ def _documents(path: str | os.PathLike[str], out: RecordFile) -> Iterator[Any]:
         whole_error = str(error)
     lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
     broken: list[int] = []
+    why = "not JSON"
     parsed = []
     for position, (number, line) in enumerate(lines):
         try:
             parsed.append(_parse(line))
-        except ValueError:
+        except ValueError as error:
             broken.append(number)
+            if TOO_DEEP in (whole_error, str(error)):
+                why = f"not JSON, or {TOO_DEEP},"
             if position == 0:
                 shown = line[:40].decode("utf-8", "replace")
-                raise InputError(
-                    path, f"is not JSON ({whole_error}); it starts with {shown!r}", todo=_SHOW_HOW
-                ) from None
+                what = f"is not JSON ({whole_error})" if why == "not JSON" else f"is {TOO_DEEP}"
+                raise InputError(path, f"{what}; it starts with {shown!r}", todo=_SHOW_HOW) from None
     if broken:
         out.damaged = True
         out.warnings.append(
-            f"{len(broken)} of {len(lines)} lines are not JSON and are left out, the first is line {broken[0]}"
+            f"{len(broken)} of {len(lines)} lines are {why} and are left out, the first is line {broken[0]}"
         )
     yield from parsed
 
 
 def _parse(data: bytes) -> Any:
-    """JSON with NaN and Infinity read as null. Raises ValueError."""
+    """JSON with NaN and Infinity read as null. Raises ValueError, also where it is nested too deep."""
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+        try:
+            value = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None)
+        except RecursionError:
+            raise ValueError(TOO_DEEP) from None
+    if is_too_deep(value):
+        raise ValueError(TOO_DEEP)
+    return value
 
 
 def _payloads(document: Any) -> list[_Payload]:

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from converter.readers.event_chunk import Event
 
-CUT, NOT_JSON = -1, -2
+CUT, NOT_JSON, TOO_DEEP = -1, -2, -3
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -48,7 +48,7 @@ class OddEvents:
         return text
 
     def value_end(self, text: str, at: int) -> int:
-        """Where the JSON value at `at` ends; CUT if the text ends first, NOT_JSON if it is broken or too deep.
+        """Where the JSON value at `at` ends; CUT if the text ends first, NOT_JSON if it is broken, or TOO_DEEP.
 
         Looks at a piece of the text first: an error of Python's json counts the lines from the start of what it is given.
         """
@@ -65,7 +65,7 @@ class OddEvents:
         try:
             return int(self.scan(text, 0)[1])
         except RecursionError:
-            return NOT_JSON
+            return TOO_DEEP
         except json.JSONDecodeError as error:
             cut = error.pos > len(text) - 16 or error.msg.startswith("Unterminated string")
             return CUT if cut else NOT_JSON

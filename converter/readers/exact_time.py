@@ -129,14 +129,22 @@ def _plain_to_ns(texts: pa.Array, power: int) -> tuple[Int64, Bool]:
     return ns, ok
 
 
-def too_long(cells: pa.Array) -> Bool:
-    """bool[n]: texts that may hold more than the 38 digits of a decimal128. pyarrow (26.0.1) takes them modulo 2^128
-    without a word: "5.5" with 130 more zeros is 0."""
+def not_for_decimals(cells: pa.Array) -> Bool:
+    """bool[n]: texts that pyarrow (26.0.1) must not read as decimals.
+
+    Those that may hold more than 38 digits: it takes them modulo 2^128 without a word, "5.5" with 130 more zeros is 0.
+    Those with an exponent: below 1e-38 it reads the power of ten from behind its table, "1e-12370436" ends the process.
+    """
     import pyarrow.compute as pc
 
     lengths = pc.binary_length(cells)
     wide = np.int64 if pa.types.is_int64(lengths.type) else np.int32
-    return np.asarray(np.where(arrow_arrays.valid(cells), arrow_arrays.values(lengths, wide), 0) > 38, np.bool_)
+    found = np.asarray(np.where(arrow_arrays.valid(cells), arrow_arrays.values(lengths, wide), 0) > 38, np.bool_)
+    data = cells.buffers()[2]
+    letters = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+    if (letters == ord("e")).any() or (letters == ord("E")).any():
+        found |= arrow_arrays.booleans(pc.match_substring(cells, "e", ignore_case=True))
+    return found
 
 
 def read_ns(texts: Any, unit_ns: int = 1000) -> tuple[Int64, Status]:
@@ -151,11 +159,11 @@ def read_ns(texts: Any, unit_ns: int = 1000) -> tuple[Int64, Status]:
     import pyarrow.compute as pc  # 70 ms that a plain file, read straight into decimals, does not pay
 
     cells = _as_strings(texts)
-    long = too_long(cells)
-    if long.any():
+    by_hand = not_for_decimals(cells)
+    if by_hand.any():
         ns, status = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int8)
-        ns[~long], status[~long] = read_ns(cells.filter(arrow_arrays.mask(~long)), unit_ns)
-        rows = np.flatnonzero(long)
+        ns[~by_hand], status[~by_hand] = read_ns(cells.filter(arrow_arrays.mask(~by_hand)), unit_ns)
+        rows = np.flatnonzero(by_hand)
         for row, text in zip(rows.tolist(), cells.take(arrow_arrays.rows(rows)).to_pylist(), strict=True):
             ns[row], status[row] = text_to_ns(text, unit_ns)
         return ns, status

@@ -60,7 +60,7 @@ def read_detail(jsons: Sequence[str], databases: Sequence[str], warn: Any) -> De
             warn(f"{printable(path)}: {printable(error)}; collectives are shown without their detail", True)
     for path in databases:
         try:
-            with open_database(path, _MAX_JSON_BYTES) as db:
+            with open_database(path, _MAX_JSON_BYTES, todo="") as db:
                 _read_database(out, db)
         except InputError as error:
             warn(f"{error}; collectives are shown without their detail", True)

@@ -20,13 +20,15 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from converter.readers.event_by_hand import CUT, OddEvents
+from converter.readers import nesting
+from converter.readers.event_by_hand import CUT, TOO_DEEP, OddEvents
 from converter.readers.event_chunk import Chunk, Event, address
 from converter.readers.input_blocks import blocks
 from schemas.errors import InputError
 
 #: More bytes than this without the end of an event are no event.
 MAX_EVENT_BYTES = 64 << 20
+_TOO_LARGE = f"larger than {MAX_EVENT_BYTES >> 20} MiB"
 _DECODER = msgspec.json.Decoder(list[Event])
 _ONE = msgspec.json.Decoder(Event)
 _COMMA = re.compile(rb"\}\s*(,)\s*\{")  # between two events, or inside a string or a nested list
@@ -52,6 +54,7 @@ class EventFile:
         self.is_object = False
         self.malformed = 0
         self.first_malformed = -1
+        self.beyond: dict[str, int] = {}  # a limit that an event exceeds -> the first such event's byte
         self.damage: list[str] = []
         self.notes: list[str] = []
         self._odd = OddEvents()
@@ -135,16 +138,29 @@ class EventFile:
             text = self._buf[self._at :].decode("latin-1")
             try:
                 has_events, at = self._keys(text)
-            except (ValueError, RecursionError, IndexError):
+            except (ValueError, RecursionError, IndexError) as error:
                 if len(self._buf) < MAX_EVENT_BYTES and self._fill():
                     continue
                 match = re.search(r'"traceEvents"\s*:\s*\[', text)
                 has_events, at = match is not None, match.end() if match else 0
-                self.damage.append(f"{self.path.name}, byte {self._base + self._at}: malformed keys before the events")
+                where = f"byte {self._base + self._at}"
+                limit = self._limit(error)
+                if limit and not has_events:
+                    raise InputError(
+                        self.path, f"the keys before traceEvents are {limit}", where=where, todo="give a trace"
+                    ) from None
+                what = f"the keys before the events are {limit}" if limit else "malformed keys before the events"
+                self.damage.append(f"{self.path.name}, {where}: {what}")
             if not has_events:
                 raise InputError(self.path, "a JSON object without a list traceEvents", todo="give a trace")
             self._at += at
             return
+
+    def _limit(self, error: Exception) -> str:
+        """Which limit stopped the reading of keys; "" where they are broken."""
+        if isinstance(error, RecursionError):
+            return nesting.TOO_DEEP
+        return "" if self._end or len(self._buf) < MAX_EVENT_BYTES else _TOO_LARGE
 
     def _keys(self, text: str) -> tuple[bool, int]:
         """Reads `"key": value, ...` into the header. Whether the [ of traceEvents ended it, or a }; the place behind."""
@@ -178,6 +194,8 @@ class EventFile:
             self.notes.append(
                 f"{name}, byte {self._odd.first_constant}: {self._odd.constants} NaN or Infinity, kept as text"
             )
+        for limit, byte in self.beyond.items():
+            self.damage.append(f"{name}, byte {byte}: an event is {limit}")
         if self.malformed:
             where = self.first_malformed
             self.damage.append(f"{name}, byte {where}: malformed event; {self.malformed} broken stretch(es) skipped")
@@ -190,11 +208,11 @@ class EventFile:
         if self.is_object:
             try:
                 at = self._keys(text)[1]
-            except (ValueError, RecursionError, IndexError):
-                where = self._base + self._at
-                self.damage.append(
-                    f"{self.path.name}, byte {where}: the object ends without its closing }} or is broken"
-                )
+            except (ValueError, RecursionError, IndexError) as error:
+                limit = self._limit(error)
+                what = f"the keys behind the events are {limit}" if limit else ""
+                what = what or "the object ends without its closing } or is broken"
+                self.damage.append(f"{self.path.name}, byte {self._base + self._at}: {what}")
                 return
         rest = text[at:].lstrip()
         if rest:
@@ -319,6 +337,10 @@ class EventFile:
             else:
                 if not self._broken:
                     self._count_malformed(byte)
+                    if end == TOO_DEEP:
+                        self.beyond.setdefault(nesting.TOO_DEEP, byte)
+                    elif end == CUT and not self._end:
+                        self.beyond.setdefault(_TOO_LARGE, byte)
                 self._broken = True
                 at = self._next_event(text, at + 1)
         self._at += at

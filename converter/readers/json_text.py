@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from converter.readers import arrow_arrays
-from converter.readers.exact_time import Status, read_ns, rounded_ns, too_long
+from converter.readers.exact_time import Status, not_for_decimals, read_ns, rounded_ns
 from schemas.timeline import Int64
 
 _NEWLINE, _QUOTE, _ZERO, _NINE = b'\n"09'
@@ -33,7 +33,7 @@ def raw_ns(raws: Sequence[Raw]) -> tuple[Int64, Status]:
 
 def _rounded_ns(texts: pa.Array) -> Int64 | None:
     """ns of plain decimals with digits below a nanosecond, rounded half to even; None where a text is anything else."""
-    if too_long(texts).any():
+    if not_for_decimals(texts).any():
         return None
     try:
         ns, ok = rounded_ns(texts)
@@ -89,10 +89,16 @@ def _texts(joined: bytes, raws: Sequence[Raw]) -> pa.Array:
 
 
 def _plain_texts(joined: bytes, n: int) -> pa.Array | None:
-    """The values between newlines without quotes; None where there are escapes, lists or objects."""
+    """The values between newlines without quotes; None where there are escapes, lists, objects or bytes that are not
+    UTF-8."""
     data = np.frombuffer(joined, np.uint8)
     if not n or not len(data) or b"\\" in joined or b"[" in joined or b"{" in joined:
         return None
+    if not joined.isascii():
+        try:
+            joined.decode()
+        except UnicodeDecodeError:
+            return None
     separator = np.flatnonzero(data == _NEWLINE)
     if len(separator) != n - 1:
         return None

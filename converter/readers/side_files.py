@@ -31,6 +31,7 @@ from converter.clock_relations import (
     from_profiler_info,
     host_relations_of_profiler_info,
 )
+from converter.readers.nesting import TOO_DEEP, is_too_deep
 from schemas.errors import printable
 
 MAX_BYTES = 64 << 20  # a side file has a few KiB: what is larger is none
@@ -102,7 +103,9 @@ def parse_json(path: str, limit: int) -> dict[str, Any]:
     try:
         value = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
-        raise Damaged(f"is no whole JSON ({error})") from error
+        raise Damaged(f"is {TOO_DEEP}" if "depth limit" in str(error) else f"is no whole JSON ({error})") from error
+    if is_too_deep(value):
+        raise Damaged(f"is {TOO_DEEP}")
     if not isinstance(value, dict):
         raise Damaged("is no JSON object")
     return value

@@ -36,8 +36,11 @@ _TODO = "copy the file again, or export the profile again"
 
 
 @contextmanager
-def open_database(path: str, max_input_bytes: int) -> Iterator[Database]:
-    """Opens an export for reading. Raises InputError where it is no database, cut short, encrypted or too large."""
+def open_database(path: str, max_input_bytes: int, todo: str = "raise --max-input-bytes") -> Iterator[Database]:
+    """Opens an export for reading. Raises InputError where it is no database, cut short, encrypted or too large.
+
+    todo: what to do where it is too large.
+    """
     try:
         size = os.path.getsize(path)
         beside = [path + end for end in _BESIDE if os.path.exists(path + end) and os.path.getsize(path + end)]
@@ -45,7 +48,7 @@ def open_database(path: str, max_input_bytes: int) -> Iterator[Database]:
     except OSError as error:
         raise InputError(path, f"can't be read ({error.strerror})") from error
     if size > max_input_bytes:
-        raise InputError(path, f"is larger than {max_input_bytes:,} bytes", todo="raise --max-input-bytes")
+        raise InputError(path, f"is larger than {max_input_bytes:,} bytes", todo=todo)
     with tempfile.TemporaryDirectory(prefix="npu-perfetto-") if beside else _nothing() as folder:
         options = "?mode=ro&immutable=1"
         opened = Path(path).absolute()

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from converter.readers.arg_columns import ArgColumns, Rows, Table
+from converter.readers.exact_time import MAX_NS
 from converter.readers.trace_counters import Counters
 from converter.readers.trace_flows import FlowPoints, Slices, no_slices
 from converter.readers.trace_tracks import Placement, Threads, Where, group_track, place, process_track
@@ -68,8 +69,9 @@ def fill_timeline(
     """Makes tracks, batches, counters and flows once everything is read. name: the file, for places."""
     base_ns = _base_ns(header, timeline, name)
     tables, marks = list(slices.tables()), list(instants.tables())
-    for table in (*tables, *marks):
-        table.rows.ts += base_ns
+    if base_ns:
+        tables = list(_from_base(tables, base_ns, timeline, name))
+        marks = list(_from_base(marks, base_ns, timeline, name))
     relative, floor_ns = _floor(tables or marks)
     tables = list(_from_floor(tables, floor_ns, timeline, name))
     marks = list(_from_floor(marks, floor_ns, timeline, name))
@@ -107,6 +109,18 @@ def _base_ns(header: dict[str, Any], timeline: Timeline, name: str) -> int:
         return base
     timeline.warn(f"{name}: baseTimeNanoseconds is no time: {printable(base, 40)}; times are relative", damaged=True)
     return 0
+
+
+def _from_base(tables: Iterable[Table], base_ns: int, timeline: Timeline, name: str) -> Iterable[Table]:
+    """The tables in absolute time. A slice whose end no int64 holds is dropped."""
+    for table in tables:
+        good = table.rows.ts <= MAX_NS - base_ns - table.rows.dur
+        if not good.all():
+            place_ = f"{name}, event {table.rows.order[~good][0]} at {base_ns} + {table.rows.ts[~good][0]} ns"
+            timeline.tally.slices.drop("start out of range", int((~good).sum()), place_)
+            table = table.take(good)
+        table.rows.ts = table.rows.ts + base_ns
+        yield table
 
 
 def _floor(tables: list[Table]) -> tuple[bool, int]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from converter.readers.exact_time import MAX_NS
 from schemas.tally import Tally
 from schemas.timeline import CounterBatch, Int64, Kind, Timeline
 
@@ -153,24 +154,28 @@ class Counters:
         """Makes the tracks and batches; samples before floor_ns are dropped. name: the file, for the place."""
         tracks = np.zeros(len(self.index), np.int32)
         taken: set[tuple[int, str]] = set()
+        again: dict[tuple[int, str], int] = {}  # how many series more share a label
         for series, number in self.index.items():
             parent = group(series.process)
             label, unit = label_and_unit(series)
             if (parent, label) in taken:
                 label = f"{label} {series.key}"
+            shared = label
             while (parent, label) in taken:
-                label += " ·"
+                again[parent, shared] = again.get((parent, shared), 1) + 1
+                label = f"{shared} · {again[parent, shared]}"
             taken.add((parent, label))
             tracks[number] = timeline.track(label, Kind.COUNTER, parent=parent, unit=unit)
         for parts in self.samples.values():
             series_of = np.concatenate([part[0] for part in parts])
-            ts = np.concatenate([part[1] for part in parts]) + base_ns
+            ts = np.concatenate([part[1] for part in parts])
             values = np.concatenate([part[2] for part in parts])
-            good = ts >= floor_ns
+            good = (ts >= floor_ns - base_ns) & (ts <= MAX_NS - base_ns)
             if not good.all():
-                self.tally.drop("start out of range", int((~good).sum()), f"{name}, at {ts[~good][0]} ns")
+                first = int(ts[~good][0]) + base_ns
+                self.tally.drop("start out of range", int((~good).sum()), f"{name}, at {first} ns")
                 series_of, ts, values = series_of[good], ts[good], values[good]
-            timeline.counters.append(CounterBatch(tracks[series_of], ts, values))
+            timeline.counters.append(CounterBatch(tracks[series_of], ts + base_ns, values))
         self.samples.clear()
 
 

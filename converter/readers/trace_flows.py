@@ -17,6 +17,7 @@ import pyarrow as pa
 from msgspec import Raw
 
 from converter.readers import arrow_arrays
+from converter.readers.exact_time import MAX_NS
 from converter.readers.json_text import raw_ids
 from schemas.tally import Tally
 from schemas.timeline import NULL, FlowBatch, Int32, Int64, Timeline
@@ -67,13 +68,16 @@ class FlowPoints:
         if not self.ts:
             return
         kind, thread, category = np.concatenate(self.kind), np.concatenate(self.thread), np.concatenate(self.category)
-        ts = np.concatenate(self.ts) + base_ns
+        ts = np.concatenate(self.ts)
+        beyond = ts > MAX_NS - base_ns
+        ts = np.minimum(ts, MAX_NS - base_ns) + base_ns
         ids = pa.chunked_array(self.id).combine_chunks().dictionary_encode()
         code = arrow_arrays.values(ids.indices, np.int32).astype(np.int64)
         code += category.astype(np.int64) * max(len(ids.dictionary), 1)
         self.id.clear()
         out, into, lonely_starts, lonely_finishes = _pairs(kind, code, ts)
         bound = bind(thread, ts, slices)
+        bound[beyond] = NULL
         self.tally.read += len(out) + len(lonely_starts) + len(lonely_finishes)
         self.tally.drop("no end", len(lonely_starts), _place(ts, lonely_starts))
         self.tally.drop("no start", len(lonely_finishes), _place(ts, lonely_finishes))

@@ -20,9 +20,10 @@ import orjson
 
 from converter.readers.arg_columns import ArgColumns, Rows, decode_args
 from converter.readers.event_chunk import Chunk, Event
-from converter.readers.exact_time import NOT_A_NUMBER, OK
+from converter.readers.exact_time import MAX_NS, NOT_A_NUMBER, OK
 from converter.readers.json_events import EventFile
 from converter.readers.json_text import raw_ns, raw_texts
+from converter.readers.nesting import TOO_DEEP
 from converter.readers.trace_batches import HostPart, TraceParts, fill_timeline
 from converter.readers.trace_counters import Counters
 from converter.readers.trace_flows import FINISH, START, STEP, FlowPoints
@@ -34,7 +35,6 @@ from schemas.timeline import Int64, Timeline
 __all__ = ["HostPart", "TraceParts", "read_trace_json"]
 
 _FLOW_KINDS = {"s": START, "t": STEP, "f": FINISH}
-_MAX_NS = 2**63 - 1
 DEFAULT_MAX_INPUT_BYTES = 16 << 30
 
 
@@ -67,6 +67,9 @@ class _Reader:
     order: int = 0  # events so far, over all files
     halves: list[Half] = field(default_factory=list)
     phases: dict[str, int] = field(default_factory=dict)  # unknown ones
+    deep: int = 0  # slices whose arguments are nested too deep
+    first_deep: str = ""
+    unread_metadata: int = 0
     name: str = ""  # of the file being read
 
     def __post_init__(self) -> None:
@@ -93,15 +96,14 @@ class _Reader:
             self.timeline.warn(printable(line))
 
     def _chunk(self, chunk: Chunk) -> None:
-        by_phase: dict[str, list[int]] = {}
-        for row, event in enumerate(chunk.events):
-            found = by_phase.get(event.ph)
-            if found is None:
-                by_phase[event.ph] = [row]
-            else:
-                found.append(row)
-        for phase, rows in by_phase.items():
-            events = chunk.events if len(rows) == len(chunk.events) else [chunk.events[row] for row in rows]
+        phases = [event.ph for event in chunk.events]
+        number = {phase: i for i, phase in enumerate(dict.fromkeys(phases))}
+        codes = np.fromiter(map(number.__getitem__, phases), np.int32, len(phases))
+        by_phase = np.argsort(codes, kind="stable")
+        bounds = np.cumsum(np.bincount(codes))[:-1]
+        for phase, at in zip(number, np.split(by_phase, bounds), strict=True):
+            rows = at.tolist()
+            events = chunk.events if len(number) == 1 else [chunk.events[row] for row in rows]
             match phase:
                 case "X":
                     self._complete(chunk, rows, events)
@@ -154,13 +156,15 @@ class _Reader:
         self.timeline.tally.slices.read += len(events)
         ts, good = self._starts(chunk, rows, events)
         dur, status = raw_ns([event.dur for event in events])
-        bad = good & ((status != OK) | (ts > _MAX_NS - np.maximum(dur, 0)))
-        negative = good & ~bad & (dur < 0)
-        if bad.any() or negative.any():
+        bad = good & (status == NOT_A_NUMBER)
+        far = good & ~bad & ((status != OK) | (ts > MAX_NS - np.maximum(dur, 0)))  # no int64 holds its end
+        negative = good & ~(bad | far) & (dur < 0)
+        if bad.any() or far.any() or negative.any():
             at = np.array(rows)
             self._drop_slices("not a number", chunk, at[bad])
+            self._drop_slices("start out of range", chunk, at[far])
             self._drop_slices("negative duration", chunk, at[negative])
-            good &= ~(bad | negative)
+            good &= ~(bad | far | negative)
         if not good.all():
             kept = np.flatnonzero(good)
             rows, events = [rows[i] for i in kept.tolist()], [events[i] for i in kept.tolist()]
@@ -179,7 +183,10 @@ class _Reader:
         threads: list[Any],
     ) -> None:
         deep = into.add(self._rows(rows, events, ts, dur, threads), [event.args for event in events])
-        self._drop_slices("malformed event", chunk, [rows[row] for row in deep])
+        if deep:
+            self._drop_slices("malformed event", chunk, [rows[row] for row in deep])
+            self.first_deep = self.first_deep or self._place(chunk, rows[deep[0]])
+            self.deep += len(deep)
 
     def _instant(self, chunk: Chunk, rows: list[int], events: list[Event], phase: str) -> None:
         self.timeline.tally.slices.read += len(events)
@@ -226,15 +233,20 @@ class _Reader:
             np.array([w.order for w in found], np.uint32),
         )
         deep = self.slices.add(rows, [w.args for w in found])
-        self.timeline.tally.slices.drop("malformed event", len(deep))
+        if deep:
+            place = f"{self.name}, event {found[deep[0]].order}"
+            self.timeline.tally.slices.drop("malformed event", len(deep), place)
+            self.first_deep = self.first_deep or place
+            self.deep += len(deep)
 
     def _metadata(self, events: list[Event]) -> None:
         for event in events:
             try:
                 args = orjson.loads(bytes(event.args))
             except (orjson.JSONDecodeError, TypeError):
-                continue
+                args = None
             if not isinstance(args, dict):
+                self.unread_metadata += bytes(event.args) != b"null"
                 continue
             match event.name:
                 case "process_name":
@@ -290,6 +302,12 @@ class _Reader:
 
     def finish(self) -> TraceParts:
         self._pairs()
+        if self.deep:
+            self.timeline.warn(f"{self.first_deep}: {self.deep} events dropped, their arguments are {TOO_DEEP}")
+        if self.unread_metadata:
+            self.timeline.warn(
+                f"{self.name}: {self.unread_metadata} metadata events passed over, their arguments can't be read"
+            )
         if self.phases:
             kinds = ", ".join(
                 f"{count} x {printable(phase, 20)!r}" for phase, count in sorted(self.phases.items())[:20]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import Raw
 
+from converter.readers.exact_time import MAX_NS
 from schemas.tally import Tally
 
 
@@ -57,6 +58,9 @@ def pairs(halves: list[Half], tally: Tally) -> list[Whole]:
             tally.drop("no start", 1, half.place)
             continue
         start = stack.pop()
+        if half.ts - start.ts > MAX_NS:
+            tally.drop("start out of range", 1, start.place or half.place)
+            continue
         args = start.args if half.args in (b"{}", b"null", b"") else _merged(start.args, half.args)
         found.append(
             Whole(start.thread, start.ts, half.ts - start.ts, start.order, start.name, start.category, Raw(args))

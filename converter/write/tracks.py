@@ -16,6 +16,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, Track
 from schemas.checksum import slice_checksums
 from schemas.timeline import Bool, Int32, Int64, Kind, Track
 
+INT64_MAX = 2**63 - 1
 MAX_ORDER = 2**31 - 1  # sibling_order_rank is an int32
 CROSSING = "Slices that cross those of the thread: they overlap without nesting."
 
@@ -41,13 +42,19 @@ class LaneTracks:
         of_slices -= base
         count = np.bincount(of_slices)
         # Sums in integers: float weights would round them.
-        total, check = np.zeros((2, len(count)), np.int64)
-        np.add.at(total, of_slices, dur)
+        low, check = np.zeros((2, len(count)), np.int64)
+        high = np.zeros(len(count), np.int64)
+        if int(dur.max()) > INT64_MAX // len(dur):  # their sum may exceed int64
+            np.add.at(high, of_slices, dur >> 32)
+            dur_low = dur & 0xFFFFFFFF
+        else:
+            dur_low = dur
+        np.add.at(low, of_slices, dur_low)
         np.add.at(check, of_slices, slice_checksums(ts, dur))
         for u in np.flatnonzero(count).tolist():
             before = self.slices.get(u + base, (0, 0, 0))
             self.slices[u + base] = (
-                before[0] + int(count[u]), before[1] + int(total[u]), before[2] + int(check[u])
+                before[0] + int(count[u]), before[1] + (int(high[u]) << 32) + int(low[u]), before[2] + int(check[u])
             )  # fmt: skip
 
     def of_slices(self, track: Int32, lane: Int32) -> Int64:

@@ -23,7 +23,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def converted(inputs: list[str], folder: Path) -> Path:
-    from converter.batch import Request, run
+    from converter.batch import run
+    from converter.request import Request
 
     out = folder / "out.pftrace"
     records = SAMPLE / "server_info.json"

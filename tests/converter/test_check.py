@@ -104,7 +104,7 @@ def change_flows(tallies: Tallies, facts: dict[str, Any]) -> None:
 
 
 def lose_a_track(tallies: Tallies, facts: dict[str, Any]) -> None:
-    tallies.append({"uuid": 77, "slices": 5, "duration_ns": 5})
+    tallies.append({"uuid": 77, "slices": 5, "duration_ns": 5, "checksum": 9})
 
 
 def forget_a_track(tallies: Tallies, facts: dict[str, Any]) -> None:
@@ -125,12 +125,21 @@ def forget_a_track(tallies: Tallies, facts: dict[str, Any]) -> None:
         ),
         (change_samples, ["track 'HBM': 3 samples in the trace, 4 samples written"]),
         (change_flows, ["flows: 1 in the trace, 2 written"]),
-        (lose_a_track, ["5 slices of 5 ns (checksum 0) written, but on no track of the trace"]),
+        (lose_a_track, ["5 slices of 5 ns (checksum 9) written, but on no track of the trace"]),
         (forget_a_track, ["track 'Stream 1': 1 slice of 60 ns in the trace, 0 slices of 0 ns written"]),
     ],
 )
 def test_differences(change: Callable[[Tallies, dict[str, Any]], None], want: list[str], tmp_path: Path) -> None:
     assert problems(build(change), tmp_path) == want
+
+
+def test_a_trace_without_checksums_is_refused(tmp_path: Path) -> None:
+    def forget_checksums(tallies: Tallies, facts: dict[str, Any]) -> None:
+        for entry in tallies:
+            entry.pop("checksum", None)
+
+    with pytest.raises(InputError, match=r"made by an earlier version: .* no checksums .*; convert the capture again"):
+        problems(build(forget_checksums), tmp_path)
 
 
 def test_an_unclosed_slice(tmp_path: Path) -> None:

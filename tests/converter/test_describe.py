@@ -11,12 +11,12 @@ from typing import get_args
 import pytest
 
 import converter.readers
-from converter.batch import Request
 from converter.capture_files import add_file
 from converter.describe import as_text, describe, describe_inputs
 from converter.file_kinds import SIDE_KINDS, FileKind, kind_by_name
 from converter.options import ANNOTATORS, Options
 from converter.readers.sqlite_export import READ_TABLES
+from converter.request import Request
 from converter.sources import NOT_READ, SIDE_FILES, SOURCES, as_markdown, side_file, source_of, why_not_read
 from samples.config import Config
 from samples.db_export import write_database
@@ -26,7 +26,7 @@ from schemas.errors import UsageError
 from tests.conftest import ROOT
 
 #: Readers of no file of a capture: exact numbers and blocks of any file, and the records beside a capture.
-SHARED = {"exact_time", "input_blocks", "dspark", "dspark_columns"}
+SHARED = {"exact_time", "input_blocks", "nesting", "dspark", "dspark_columns"}
 
 
 def test_the_page_is_the_table_of_the_readers() -> None:

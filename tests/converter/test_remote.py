@@ -26,8 +26,8 @@ def test_names_are_remote_only_with_a_scheme(tmp_path: Path, monkeypatch: pytest
 
 
 def test_memory_gives_the_bytes_of_the_local_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from converter.batch import Request
     from converter.batch import run as convert
+    from converter.request import Request
 
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "host_1_ascend_pt"
@@ -283,9 +283,9 @@ def test_a_folder_is_no_trace_and_is_not_fetched(monkeypatch: pytest.MonkeyPatch
 def test_what_is_said_of_an_input_names_the_url(
     tmp_path: Path, scratch: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from converter.batch import Request
     from converter.batch import run as convert
     from converter.describe import describe_inputs
+    from converter.request import Request
 
     memory = fsspec.filesystem("memory")
     long = "x" * 170  # messages cut long paths, so that the whole local one is not in them

@@ -144,6 +144,32 @@ def keys_of_one_event(folder: Path, size: int) -> Path:
     return _events(folder / "trace_view.json", iter((_x(0, args=f"{{{keys}}}"),)))
 
 
+def keys_of_tasks(folder: Path, size: int) -> Path:
+    """Hardware slices are one table: a column for each key that any of them has."""
+
+    def events() -> Iterator[str]:
+        yield '{"ph":"M","name":"process_name","pid":1,"args":{"name":"Ascend Hardware"}}'
+        for i in range(size):
+            keys = ",".join(f'"key{i * 100 + k}":1' for k in range(100)) if i < 2000 else ""
+            yield _x(i, args=f"{{{keys}}}")
+
+    return _events(folder / "trace_view.json", events())
+
+
+def counters_of_one_label(folder: Path, size: int) -> Path:
+    """Ids that differ in what is no word."""
+    marks = "!#$%&()*+,-./:;<=>?@[]^{|}~"
+
+    def mark(number: int) -> str:
+        return "" if not number else mark(number // len(marks)) + marks[number % len(marks)]
+
+    series = (
+        f'{{"ph":"C","name":"c","id":"c{mark(i + 1)}","pid":1,"ts":"{_moment(i)}","args":{{"c":1}}}}'
+        for i in range(size)
+    )
+    return _events(folder / "trace_view.json", series)
+
+
 def counter_series(folder: Path, size: int) -> Path:
     series = (f'{{"ph":"C","name":"c{i}","pid":1,"ts":"{_moment(i)}","args":{{"v":1}}}}' for i in range(size))
     return _events(folder / "trace_view.json", series)
@@ -231,7 +257,9 @@ BOUNDS = {
         Bound(long_cell, MILLION, MILLION),
         Bound(argument_keys, MILLION, 5000),
         Bound(keys_of_one_event, MILLION, 5000),
+        Bound(keys_of_tasks, 200_000, 2000),
         Bound(counter_series, MILLION, 5000),
+        Bound(counters_of_one_label, 100_000, 3000),
         Bound(async_ids, 200_000, 2000),
         Bound(open_begins, MILLION, 5000),
         Bound(flows_to_one_slice, 200_000, 2000),

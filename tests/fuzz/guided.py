@@ -59,6 +59,7 @@ def fuzz_one(name: str, corpus: Path, seconds: int) -> None:
             f"-max_len={MAX_BYTES}",
             "-timeout=20",
             "-print_final_stats=1",
+            f"-artifact_prefix={corpus.parent}/",
             str(corpus),
         ],
         one,

@@ -87,13 +87,14 @@ WITH
     GROUP BY m.step_id
   ),
   communication AS (
-    SELECT m.step_id, sum(d.exposed_ns) AS exposed_ns
+    -- Not sum(): it fails where durations that a capture got wrong exceed an int64. Exact below 104 days.
+    SELECT m.step_id, iif(count(d.exposed_ns), total(d.exposed_ns), NULL) AS exposed_ns
     FROM npu_deepep AS d
     JOIN _npu_slice_steps AS m USING (id)
     GROUP BY m.step_id
   ),
   replays AS (
-    SELECT m.step_id, sum(r.exposed_gap_ns) AS exposed_gap_ns
+    SELECT m.step_id, iif(count(r.exposed_gap_ns), total(r.exposed_gap_ns), NULL) AS exposed_gap_ns
     FROM npu_replays AS r
     JOIN _npu_slice_steps AS m USING (id)
     GROUP BY m.step_id

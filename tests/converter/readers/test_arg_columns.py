@@ -101,6 +101,21 @@ def test_shapes_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (annotation.name, annotation.int_value) == (key, row)
 
 
+def test_keys_beyond_the_limit() -> None:
+    strings = StringPool()
+    columns = ArgColumns(strings)
+    wide = {f"wide{i}": i for i in range(arg_columns.MAX_KEYS + 1)}
+    args: list[dict[str, int]] = [{"a": 1, "b": 2}, wide, {"b": 3}, {f"key{i}": i for i in range(300)}, {"a": 4}]
+    columns.add(rows(5), raws(args))
+    found = collected(columns, strings)
+    for row, want in enumerate(args):
+        if len(want) > 2:
+            annotations = TrackEvent.FromString(found[row][""]).debug_annotations
+            assert {a.name: a.int_value for a in annotations} == want
+        else:
+            assert found[row] == want
+
+
 def nest(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):

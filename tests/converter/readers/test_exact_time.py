@@ -117,3 +117,12 @@ def test_more_digits_than_a_decimal128_holds(text: str) -> None:
     ns, status = read_ns([text, "12.5"])
     assert (int(ns[0]), int(status[0])) == text_to_ns(text)
     assert (int(ns[1]), int(status[1])) == (12500, OK)
+
+
+@pytest.mark.parametrize(
+    "text", ["1e-12370436", "0E-2147483647", "1e-1000", "123456e-40", "." + "1" * 33 + "e-9", "5e3"]
+)
+def test_exponents_are_not_for_pyarrow(text: str) -> None:
+    """Its cast of the first two ends the process, of the others reads what lies behind its table of powers of ten."""
+    ns, status = read_ns([text, "12.5", text])
+    assert (ns.tolist(), status.tolist()) == ([text_to_ns(text)[0], 12500, text_to_ns(text)[0]], [OK, OK, OK])

@@ -73,6 +73,14 @@ def test_texts(values: list[object]) -> None:
     assert raw_texts(raws).to_pylist() == want
 
 
+def test_bytes_that_are_not_utf8() -> None:
+    """The readers replace them before; found by the guided fuzzer."""
+    raws = [Raw(b'"1736408883704643.\xcb12"'), Raw(b'"' + b"7" * 60 + b'\xff"'), Raw(b'"2.5"'), Raw('"é"'.encode())]
+    assert raw_ns(raws)[1].tolist() == [NOT_A_NUMBER, NOT_A_NUMBER, OK, NOT_A_NUMBER]
+    assert raw_texts(raws).to_pylist()[::3] == ["1736408883704643.\ufffd12", "é"]
+    assert raw_ids(raws)[0].to_pylist()[2:] == ["2.5", "é"]
+
+
 def test_ids() -> None:
     texts = ['"7"', "7", '"0x1A"', '""', "true", "1.5", '{"a": 1}', "[2]", "", "86123456789012345678901234567890", "-3"]
     ids, valid = raw_ids([Raw(t.encode()) for t in texts])
