@@ -64,8 +64,10 @@ def _keys(tasks: Tasks, rows: Int64) -> Int64:
     device, stream, task = tasks.device_id[rows], tasks.stream_id[rows], tasks.task_id[rows]
     places, place = np.unique(device.astype(np.int64) << 32 | stream, return_inverse=True)
     tasks_at_most = int(task.max()) + 1
-    known = (task != NULL) & (stream != NULL) & (tasks_at_most < 2**62 // len(places))
-    return np.where(known, place * tasks_at_most + task, -1 - np.arange(len(rows)))
+    unknown = -1 - np.arange(len(rows))
+    if tasks_at_most > 2**62 // len(places):  # no such task id exists: ids are counted up
+        return unknown
+    return np.where((task != NULL) & (stream != NULL), place * tasks_at_most + task, unknown)
 
 
 def split_replays(key: Int64, start: Int64, end: Int64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -62,7 +62,7 @@ def compare(tp: Engine, inputs: Sequence[str]) -> list[str]:
     offsets = {rank: int(offset) for rank, offset in tp.rows(
         "INCLUDE PERFETTO MODULE npu.ranks; SELECT rank, coalesce(offset_ns, 0) FROM npu_rank_clocks"
     )}  # fmt: skip
-    dropped = _dropped(tp)
+    left_out = _left_out(tp)
     held = tp.rows(SLICES.format(checksum=SQL))
     samples = tp.rows(SAMPLES.format(prime=PRIME))
     flows = {int(rank): int(count) for rank, count in tp.rows(FLOWS)}
@@ -73,28 +73,37 @@ def compare(tp: Engine, inputs: Sequence[str]) -> list[str]:
             continue
         have = {name: _row(*(int(v or 0) for v in rest)) for r, name, *rest in held if r == rank}
         want = _by_name(timeline, offsets[rank])
-        problems += _differences(rank, have, want, dropped.get(rank, 0))
-        if rank not in dropped:
-            problems += _other_counters(
-                rank, {n: tuple(v) for r, n, *v in samples if r == rank}, timeline, offsets[rank]
-            )
-            if flows.get(rank, 0) != timeline.tally.flows.written:
-                problems.append(
-                    f"rank {rank}: {timeline.tally.flows.written:,} flows in the input, {flows.get(rank, 0):,} in the trace"
-                )
+        problems += _differences(rank, have, want, left_out.get((rank, "slices"), 0))
+        problems += _other_counters(
+            rank,
+            {n: tuple(v) for r, n, *v in samples if r == rank},
+            timeline,
+            offsets[rank],
+            left_out.get((rank, "counters"), 0),
+        )
+        written = timeline.tally.flows.written - left_out.get((rank, "flows"), 0)
+        if flows.get(rank, 0) != written:
+            problems.append(f"rank {rank}: {written:,} flows in the input, {flows.get(rank, 0):,} in the trace")
     for rank in sorted(set(offsets) - set(wanted)):
         problems.append(f"rank {rank}: is in the trace and not in the input")
     return problems
 
 
-def _other_counters(rank: int, have: dict[str, Any], timeline: Timeline, offset: int) -> list[str]:
-    """Differences of the counters. Values are float64 in the engine, so their sums agree to rounding."""
+def _other_counters(rank: int, have: dict[str, Any], timeline: Timeline, offset: int, left_out: int) -> list[str]:
+    """Differences of the counters. Values are float64 in the engine, so their sums agree to rounding.
+
+    left_out: how many samples were left out on purpose; then only the numbers are compared.
+    """
+    if left_out:
+        lost = sum(map(len, timeline.counters)) - sum(int(count) for count, *_ in have.values())
+        what = f"rank {rank}: {lost:,} counter samples of the input are not in the trace, {left_out:,} were left out on purpose"
+        return [] if lost == left_out else [what]
     want: dict[str, list[Any]] = {}
     for batch in timeline.counters:
         ts = (batch.ts + offset) % PRIME
         for i in np.unique(batch.track).tolist():
             mine = batch.track == i
-            row = want.setdefault(timeline.tracks[i].name, [0, 0, 0.0])
+            row = want.setdefault(_in_trace(timeline.tracks[i].name), [0, 0, 0.0])
             row[0] += int(mine.sum())
             row[1] += int(ts[mine].sum())
             row[2] += float(batch.values[mine].sum())
@@ -111,13 +120,23 @@ def _other_counters(rank: int, have: dict[str, Any], timeline: Timeline, offset:
     return out
 
 
-def _dropped(tp: Engine) -> dict[int, int]:
-    """Slices that --window or --drop left out, by rank: such a trace can't equal its whole input."""
+def _left_out(tp: Engine) -> dict[tuple[int, str], int]:
+    """What --window, --steps or --drop left out, by rank and kind: such a trace can't equal its whole input."""
     rows = tp.rows(
-        "INCLUDE PERFETTO MODULE npu.facts; SELECT rank, sum(CAST(value AS INT)) FROM npu_facts WHERE key IN "
-        "('input_slices.dropped.outside window', 'input_slices.dropped.excluded') AND rank IS NOT NULL GROUP BY rank"
+        "INCLUDE PERFETTO MODULE npu.facts; SELECT rank, key, CAST(value AS INT) FROM npu_facts "
+        "WHERE key GLOB 'input_*.dropped.*' AND rank IS NOT NULL"
     )
-    return {int(rank): int(count) for rank, count in rows}
+    out: dict[tuple[int, str], int] = {}
+    for rank, key, count in rows:
+        what, _, reason = key.removeprefix("input_").partition(".dropped.")
+        if reason in ("outside window", "excluded"):
+            out[int(rank), what] = out.get((int(rank), what), 0) + int(count)
+    return out
+
+
+def _in_trace(text: str) -> str:
+    """A name as it is in the trace: texts that differ only in what UTF-8 or SQL can't hold are one name there."""
+    return text.encode("utf-8", "replace").decode("utf-8").split("\0")[0]
 
 
 def _by_name(timeline: Timeline, offset: int) -> dict[str, Row]:
@@ -141,8 +160,7 @@ def _by_name(timeline: Timeline, offset: int) -> dict[str, Row]:
     texts = [timeline.strings[i] for i in name[first].tolist()]
     out: dict[str, Row] = {}
     for text, *row in zip(texts, *(c.tolist() for c in columns), strict=True):
-        # texts that differ only in what UTF-8 or SQL can't hold are one name in the trace
-        key = text.encode("utf-8", "replace").decode("utf-8").split("\0")[0]
+        key = _in_trace(text)
         out[key] = _sum(out[key], _row(*row)) if key in out else _row(*row)
     return out
 

@@ -91,6 +91,12 @@ def _relation(clock: str, value: int, realtime: int, period_ns: int | None, sour
     return {"clock": clock, "readings": [(value, realtime)], "period_ns": period_ns, "source": source}
 
 
+def within_int64(relation: Relation) -> bool:
+    """Whether all readings are times from 0 to 2^63-1 ns."""
+    period = relation["period_ns"] or 1
+    return all(0 <= value * period <= INT64_MAX and 0 <= real <= INT64_MAX for value, real in relation["readings"])
+
+
 def epoch_of_start_info(start_info: Mapping[str, Any]) -> tuple[int, int] | None:
     """(MONOTONIC_RAW ns, REALTIME ns) at the start of an msprof collection, or None.
 

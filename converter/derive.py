@@ -305,7 +305,8 @@ def _readings(timeline: Timeline, one_host: bool) -> tuple[list[dict[int, int]],
         period = relation.get("period_ns") or 1
         for value, realtime in relation["readings"]:
             reading = {REALTIME: realtime + timeline.clock.offset_ns, clock_id: value * period}
-            (shared if clock_id == MONOTONIC else out).append(reading)
+            if reading[REALTIME] >= 0:  # a snapshot has no times before the epoch
+                (shared if clock_id == MONOTONIC else out).append(reading)
     return out, shared
 
 

@@ -30,6 +30,7 @@ from converter.clock_relations import (
     from_msprof,
     from_profiler_info,
     host_relations_of_profiler_info,
+    within_int64,
 )
 from converter.readers.nesting import TOO_DEEP, is_too_deep
 from schemas.errors import printable
@@ -131,6 +132,10 @@ def read_side_files(capture: Capture) -> SideFiles:
     _msprof(capture, side)
     for path in capture.step_trace_csvs:
         side.step_times += _step_times(path, side)
+    for relation in [r for r in side.relations if not within_int64(r)]:
+        side.relations.remove(relation)
+        beyond = f"its clock {relation['clock']} reads more ns than an int64 holds"
+        side.warnings.append(_warning(relation["source"], beyond))
     if not side.relations:
         _not_recorded(side, "clock relations")
     if isinstance(side.facts.get("not_recorded"), list):

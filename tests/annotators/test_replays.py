@@ -60,6 +60,13 @@ def test_equal_task_ids_on_two_streams_are_two_tasks() -> None:
     assert found(t) == [(47, 100, 123, None)]
 
 
+def test_task_ids_that_cannot_be_numbered_repeat_nothing() -> None:
+    t = Builder()
+    for at, number in ((100, 2**63 - 2), (110, 5), (120, 2**63 - 2), (130, 5)):
+        t.task("k", at, at + 8, model_id=47, task_id=number)
+    assert found(t) == [(47, 100, 138, None)]
+
+
 def test_a_first_replay_that_lacks_its_beginning_does_not_shift_the_others() -> None:
     t = Builder()
     replay(t, 100, ids="3")

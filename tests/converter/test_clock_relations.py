@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,10 @@ from converter.clock_relations import (
     integer_of,
     whole_period_ns,
 )
+from converter.convert import convert, read
+from converter.find import find_captures
+from converter.options import Options
+from tests.converter.test_command_line import kernel_csv
 
 INFO = {  # a 100 MHz counter that was 1 s old when MONOTONIC was 3 s
     "start_info": {"syscnt_enable": True, "freq": 100, "start_cnt": 100_000_000, "start_monotonic": 3_000_000_000},
@@ -81,3 +87,15 @@ def test_what_is_no_integer(value: object) -> None:
 def test_decimals_are_exact() -> None:
     assert decimal_of("49.999001") == Decimal("49.999001")
     assert decimal_of(" 100 ") == 100
+
+
+@pytest.mark.parametrize("count", [2**62, 2**63 - 1])
+def test_a_counter_that_reads_beyond_an_int64_is_left_out(tmp_path: Path, count: int) -> None:
+    folder = tmp_path / "run_ascend_pt"
+    kernel_csv(folder / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv")
+    info = {**INFO, "start_info": {**INFO["start_info"], "start_cnt": count}}
+    (folder / "profiler_info_0.json").write_text(json.dumps(info))
+    convert([str(folder)], str(tmp_path / "o.pftrace"))
+    facts = read(find_captures([str(folder)])[0], Options()).timeline
+    assert [r["clock"] for r in facts.clocks] == ["monotonic"]
+    assert any("syscnt reads more ns than an int64 holds" in text for text in facts.warnings)

@@ -211,7 +211,7 @@ def _odd_file(rng: Random, name: str, data: bytes) -> bytes:
     if name.endswith(".json"):
         try:
             value = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return mutated(rng, data)
         for _ in range(rng.randint(1, 6)):
             _change(rng, value)
