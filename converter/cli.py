@@ -7,11 +7,33 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class _PlainFlags:
+    """Flags have no type in the help: typer 0.29 shows `<bool>` behind each."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in params:
+            if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+                parameter.metavar = ""
+        return params
+
+
+class _Command(_PlainFlags, TyperCommand):
+    pass
+
+
+class _Group(_PlainFlags, TyperGroup):
+    pass
+
 
 app = typer.Typer(
+    cls=_Group,
     name="npu-perfetto",
     help="Turn Ascend NPU profiles and DSpark step records into one exact Perfetto trace, and ask it questions.",
     no_args_is_help=True,
@@ -45,11 +67,8 @@ def _options(
 
 def _register() -> None:
     for name in COMMANDS:
-        try:
-            module = importlib.import_module(f"converter.commands.{name}")
-        except ModuleNotFoundError:
-            continue
-        app.command(name)(module.command)
+        module = importlib.import_module(f"converter.commands.{name}")
+        app.command(name, cls=_Command)(module.command)
 
 
 def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
