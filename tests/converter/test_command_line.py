@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from converter.cli import COMMANDS
+
 EPOCH_US = 1_767_000_000_000_000
 HEADER = "Step Id,Device_id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim"
 
@@ -174,9 +176,15 @@ def test_sigkill_leaves_the_whole_trace_or_nothing_under_the_target(tmp_path: Pa
 def test_help_shows_every_command(tmp_path: Path) -> None:
     done = run("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for name in ("convert", "check", "sql", "gaps", "sample"):
+    for name in COMMANDS:
         assert name in done.stdout
     assert "--dspark" in run("convert", "--help", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("name", ["", "convert", "check"])
+def test_a_flag_has_no_type_in_the_help(tmp_path: Path, name: str) -> None:
+    shown = run(*name.split(), "--help", cwd=tmp_path).stdout
+    assert "--help" in shown and "<bool>" not in shown
 
 
 def test_converting_does_not_import_pandas(tmp_path: Path) -> None:
