@@ -75,7 +75,7 @@ def align(
 
     reference_rank: the rank that the others are moved to, else the lowest; host_facts: by rank; roles: tells MoE
     kernels by name, the built-in table where None; window: ns in trace time (--window): only anchors in it count, because drift
-    over the rest of a long profile says nothing about it. A rank that shares no anchors with the reference is aligned
+    over the rest of a long profile says nothing about it, and those nearest around it where it holds too few. A rank that shares no anchors with the reference is aligned
     through one that does (a chain of groups); its residuals are then the sums along the way.
     Raises UsageError where the reference rank isn't among the timelines.
     """
@@ -101,9 +101,25 @@ def align(
     clocks = clocks_by([find_anchors(timeline, roles) for timeline in timelines])
     if window is None:
         return clocks
-    # The window is on the common clock, the anchors are not yet: the first pass says where it lies on each rank.
-    recorded = [(window[0] - clock.offset_ns, window[1] - clock.offset_ns) for clock in clocks]
-    return clocks_by([find_anchors(t, roles, w) for t, w in zip(timelines, recorded, strict=True)])
+    # The window is on the common clock, the anchors are not yet: the first pass says where it lies on each rank. A
+    # window that holds too few of them is widened until it aligns every rank that the whole input aligns.
+    start, end = window
+    lowest, highest = _extent(timelines, clocks)
+    while start > lowest or end < highest:
+        recorded = [(start - clock.offset_ns, end - clock.offset_ns) for clock in clocks]
+        found = clocks_by([find_anchors(t, roles, w) for t, w in zip(timelines, recorded, strict=True)])
+        if all(f.method != "none" for f, c in zip(found, clocks, strict=True) if c.method != "none"):
+            return found
+        around = end - start
+        start, end = start - around, end + around
+    return clocks
+
+
+def _extent(timelines: Sequence[Timeline], clocks: Sequence[Clock]) -> tuple[int, int]:
+    """From the first start to the last end of any task, in trace time; (0, 0) where there is none."""
+    some = [(t.tasks, c.offset_ns) for t, c in zip(timelines, clocks, strict=True) if len(t.tasks)]
+    lowest = min((int(tasks.ts[0]) + offset for tasks, offset in some), default=0)
+    return lowest, max((int(tasks.end.max()) + offset for tasks, offset in some), default=0)
 
 
 def _spread(

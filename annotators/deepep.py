@@ -25,8 +25,10 @@ from schemas.timeline import NULL, Bool, Int64, Kind, Layer, Role, Timeline, tex
 
 _NOTE = {
     True: "`recv_hook`: issue and hook are host marks (or a receive task); exposed is the time from the hook to the end.",
-    False: "`in_kernel_wait`: the kernel itself waits for its peers, the hook does nothing; exposed is the part of the "
-    "kernel during which no other stream of the device computes.",
+    False: "`in_kernel_wait`: the kernel itself waits for its peers, the hook does nothing; wait_ns is the kernel's whole "
+    "length, its own work included (how much of it is waiting is not recorded); exposed is the part of the kernel during "
+    "which no other stream of the device computes. evidence is that of the interval; waited_ns, where ranks are on one "
+    "clock, is how much later than this rank's kernel the last one's started.",
 }
 
 

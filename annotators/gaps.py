@@ -43,7 +43,7 @@ GAPS = (
     "Time without a recorded task on any stream of this rank, inside the window. It is not idle hardware: what the "
     "profiler did not record (events, notifies, copies) may run in it. It is not recoverable time. The task after a "
     "gap that carries a long wait bore that wait; nothing here says what caused it. host_event is the host slice with "
-    "the largest own time inside the gap, inferred from time alone."
+    "the largest own time inside the gap, inferred from time alone; evidence `linked` speaks of launch_name, not of it."
 )
 BUSY_STREAMS = "How many streams (a communication group counts as one) have a recorded task at this moment."
 GAP_SHARE = "Share of each 10 ms that no recorded task covers; the last one may be shorter. Not a share to be won."

@@ -10,6 +10,10 @@ from schemas.timeline import Clock, Timeline
 COMMON_SHARE = 0.9  # of the shortest window
 
 
+def _span(ns: int) -> str:
+    return f"{ns} ns" if ns < 1000 else f"{ns / 1000:.1f} us"
+
+
 def _window(timeline: Timeline, clock: Clock) -> tuple[int, int] | None:
     """The rank's window in trace time."""
     window = timeline.window or task_window(timeline.tasks.ts, timeline.tasks.dur)
@@ -37,8 +41,8 @@ def group_condition(
         if clock.residual_max_ns is not None and clock.residual_max_ns > tolerance_ns:
             drift = f", drift {clock.drift_ppm:+.1f} ppm: try a shorter --window" if clock.drift_ppm is not None else ""
             return (
-                f"rank {rank} is aligned to {clock.residual_max_ns / 1000:.1f} us at worst, more than the tolerance of "
-                f"{tolerance_ns / 1000:.1f} us ({clock.method}, {clock.anchor_count} anchors{drift})"
+                f"rank {rank} is aligned to {_span(clock.residual_max_ns)} at worst, more than the tolerance of "
+                f"{_span(tolerance_ns)} ({clock.method}, {clock.anchor_count} anchors{drift})"
             )
     windows = [_window(timeline, clock) for timeline, clock in zip(timelines, clocks, strict=True)]
     found = []
@@ -55,7 +59,7 @@ def group_condition(
         if moved_ns > tolerance_ns:
             return (
                 f"rank {rank} drifts by {clock.drift_ppm:+.1f} ppm, {moved_ns / 1000:.1f} us over the common window of "
-                f"{common / 1e9:.3f} s, more than the tolerance of {tolerance_ns / 1000:.1f} us: try a shorter --window"
+                f"{common / 1e9:.3f} s, more than the tolerance of {_span(tolerance_ns)}: try a shorter --window"
             )
     shortest = min(end - start for start, end in found)
     if common < COMMON_SHARE * shortest or common <= 0:

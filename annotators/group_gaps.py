@@ -16,6 +16,8 @@ from schemas.timeline import Column, Kind, Layer, Role, StringPool, Timeline
 
 DESCRIPTION = (
     "Time in which no rank has a recorded task, on the aligned clocks, inside the window that all ranks share. "
+    "evidence: `recorded` where the ranks' clocks are one by their captures (same host), `inferred` where an offset was "
+    "fitted to collectives or taken from --assume-aligned. "
     "It says that nothing was recorded anywhere at once. It does not say that this time can be removed, and no group "
     "gap does not mean that nothing is waiting: neither is a critical path."
 )
@@ -38,7 +40,8 @@ def group_gaps(busy: Sequence[intervals.Spans], windows: Sequence[tuple[int, int
 def annotate(timelines: Sequence[Timeline], reason: str | None = None) -> Annotation:
     """A track `Group gaps` for the root `All ranks`, with a StringPool of its own.
 
-    timelines: every rank of the group, clocks already applied. reason: why the figures are refused (which rank, which
+    timelines: every rank of the group, clocks already applied. `evidence` of the slices: `recorded` where no clock was
+    fitted or assumed, else `inferred`. reason: why the figures are refused (which rank, which
     condition), or None where design.md's conditions hold. Tables: `group_gaps` (start, end int64[k]), `group_window`.
     """
     if len(timelines) < 2:
@@ -53,7 +56,10 @@ def annotate(timelines: Sequence[Timeline], reason: str | None = None) -> Annota
     layer = Layer(StringPool())
     track = layer.track("Group gaps", Kind.LANE, role=Role.DERIVED, order=10, description=DESCRIPTION)
     count = np.full(len(start), len(timelines), np.int64)
-    layer.add_slices(track, start, end - start, "group gap", "npu.group_gap", [Column("rank_count", "int", count)])
+    one_clock = all(t.clock.method in ("reference", "same_host") for t in timelines)
+    evidence = np.full(len(start), layer.strings.add("recorded" if one_clock else "inferred"), np.int32)
+    columns = [Column("rank_count", "int", count), Column("evidence", "text", evidence)]
+    layer.add_slices(track, start, end - start, "group gap", "npu.group_gap", columns)
     window = common_window(windows)
     facts = {
         "group_gaps": {

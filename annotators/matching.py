@@ -4,12 +4,13 @@ records against the list of steps (design.md, Matching): step k has record k + s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from annotators.match_doubts import ANOTHER_RUN, MANY_STEPS, contradiction, prefix_sums, rows_at, weak
 from schemas.dspark import Float64, RankRecords
 from schemas.timeline import NULL, Bool, Int64
 
@@ -48,14 +49,41 @@ def match(
     start_to_start_ms: Float64,
     counted_ct: Int64,
     first_forward_ct: int | None = None,
+    placed_ns: Mapping[str, Int64] | None = None,
 ) -> Match:
-    """The one shift that fits, or a refusal.
+    """The one shift that fits and that nothing contradicts, or a refusal.
 
     bs, g_sq, g_sk: int64[steps] from the spans, NULL where they do not hold them.
     start_to_start_ms: float64[steps], from the previous step's start; NaN for the first, or where unknown.
     counted_ct: int64[steps], forward_ct relative to the first step, counted by run_batch spans.
-    first_forward_ct: the user's word for the first step's forward_ct; it decides.
+    first_forward_ct: the user's word for the first step's forward_ct; it decides, and contradictions are warnings.
+    placed_ns: see `contradiction`; None where tasks are not linked to spans.
     """
+    found = _place(records, bs, g_sq, g_sk, start_to_start_ms, counted_ct, first_forward_ct)
+    if found.shift is None:
+        return found
+    against = contradiction(records, found.shift, g_sk, placed_ns or {})
+    if not against:
+        by_time = found.runner_up_ms is not None and found.matched >= MANY_STEPS
+        if first_forward_ct is None and not by_time and found.unmatched_steps <= found.matched:
+            found.warnings += filter(None, [weak(records, found.shift, bs, g_sk)])
+        return found
+    if first_forward_ct is not None:
+        found.warnings.append(f"with forward_ct {first_forward_ct} as the first step's, {against}: {ANOTHER_RUN}")
+        return found
+    return _refused(records, len(bs), f"{against}: {ANOTHER_RUN}", found.candidates)
+
+
+def _place(
+    records: RankRecords,
+    bs: Int64,
+    g_sq: Int64,
+    g_sk: Int64,
+    start_to_start_ms: Float64,
+    counted_ct: Int64,
+    first_forward_ct: int | None,
+) -> Match:
+    """The one shift that bs, g_sq, g_sk and step_cpu_ms allow, or the user's."""
     steps, n = len(bs), len(records)
     if not n:
         return _refused(records, steps, "the file holds no usable record for this rank")
@@ -65,7 +93,7 @@ def match(
     possible = _possible(records, bs, g_sq, g_sk, warnings)
     if not len(possible):
         return _refused(
-            records, steps, f"no place where the batch sizes of {n} records fit {steps} steps: another run?"
+            records, steps, f"no place where the batch sizes of {n} records fit {steps} steps: {ANOTHER_RUN}"
         )
     overlap = _overlap(possible, steps, n)
     best = possible[overlap == overlap.max()]
@@ -103,7 +131,7 @@ def _possible(records: RankRecords, bs: Int64, g_sq: Int64, g_sk: Int64, warning
         shifts = _filter(shifts, g_sq, np.where(known, records.ints["bs"] * records.verify_width, NULL))[0]
     if not (g_sk != NULL).any() or not len(shifts):
         return shifts
-    prefix = _prefix_sums(records)
+    prefix = prefix_sums(records)
     fitting = np.zeros(len(shifts), np.bool_)
     compared_any = fits_any = False
     for width in {0, max(records.verify_width, 0)}:
@@ -152,17 +180,6 @@ def _of_step(padded: Any, shifts: Int64, step: int, steps: int) -> Any:
     return padded[shifts + (step + steps)]
 
 
-def _prefix_sums(records: RankRecords) -> Int64:
-    """sum(prefix_len) per record, NULL where a request lacks it."""
-    out = np.full(len(records), NULL, np.int64)
-    for row, requests in enumerate(records.reqs):
-        if requests:
-            lengths = [request.get("prefix_len") for request in requests]
-            if all(isinstance(length, int) for length in lengths):
-                out[row] = sum(length for length in lengths if isinstance(length, int))
-    return out
-
-
 def _overlap(shifts: Int64, steps: int, n: int) -> Int64:
     """How many steps have a record under each shift."""
     return np.minimum(steps, n - shifts) - np.maximum(0, -shifts)
@@ -206,11 +223,11 @@ def _taken(
     few = f"only {out.matched} of {steps} steps have a record where the batch sizes fit"
     at_the_ends = out.matched < min(steps, n) or out.unmatched_steps > out.matched  # the lists hardly overlap
     if at_the_ends and against:
-        return _refused(records, steps, f"{few}, and {against[-1]}: another run?", candidates)
+        return _refused(records, steps, f"{few}, and {against[-1]}: {ANOTHER_RUN}", candidates)
     if out.unmatched_steps > out.matched:
         warnings.append(f"{few}: too few to be sure that it is the same run ({_DECIDES})")
     elif len(against) > len(warnings):
-        warnings.append(f"the batch sizes fit in one place only, but {against[-1]}: another run? ({_DECIDES})")
+        warnings.append(f"the batch sizes fit in one place only, but {against[-1]}: {ANOTHER_RUN} ({_DECIDES})")
     return out
 
 
@@ -240,8 +257,8 @@ def _decided(records: RankRecords, bs: Int64, counted_ct: Int64, first_forward_c
 
 
 def _bs_differs(records: RankRecords, bs: Int64, shift: int) -> Bool:
-    row = np.arange(len(bs)) + shift
-    value = np.where((row >= 0) & (row < len(records)), records.ints["bs"][np.clip(row, 0, len(records) - 1)], NULL)
+    has, row = rows_at(shift, len(bs), len(records))
+    value = np.where(has, records.ints["bs"][row], NULL)
     return np.asarray((value != NULL) & (bs != NULL) & (value != bs), np.bool_)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from annotators.annotation import Annotation
 from schemas.timeline import Column, Kind, Layer, Role, SliceBatch, Timeline
 
+MAX_SHOWN = 20  # columns that a refusal names
 ORDER = 100  # below all other derived tracks
 _UNIT = re.compile(r"(.*)\(([^()]*)\)")
 
@@ -30,7 +31,7 @@ def annotate(timeline: Timeline, wanted: Sequence[str]) -> Annotation:
         samples = [_samples(batch, column) for batch, column in parts]
         ts = np.concatenate([s[0] for s in samples]) if samples else np.empty(0, np.int64)
         if not len(ts):
-            out.refused.append(f"PMU counter {key}: no recorded task has such a column")
+            out.refused.append(f"PMU counter {key}: no recorded task has such a column; {_known(timeline)}")
             continue
         values = np.concatenate([s[1] for s in samples])
         found = _UNIT.fullmatch(key)
@@ -46,6 +47,17 @@ def annotate(timeline: Timeline, wanted: Sequence[str]) -> Annotation:
         order = np.argsort(ts, kind="stable")
         layer.add_samples(track, ts[order], values[order])
     return out
+
+
+def _core_first(key: str) -> tuple[bool, str]:
+    return not key.lower().startswith("ai"), key  # aic_*, aiv_*, aicore_*: counters of the cores
+
+
+def _known(timeline: Timeline) -> str:
+    """The columns that could be counters: the ones with real numbers, those of the cores first."""
+    keys = sorted({c.key for b in timeline.slices for c in b.columns if c.kind == "float"}, key=_core_first)
+    more = f" and {len(keys) - MAX_SHOWN} more" if len(keys) > MAX_SHOWN else ""
+    return f"there are {', '.join(keys[:MAX_SHOWN])}{more}" if keys else "there are none"
 
 
 def _samples(batch: SliceBatch, column: Column) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]

@@ -23,15 +23,10 @@ def annotate(timeline: Timeline, steps: Steps, links: Links) -> Annotation:
     """Track Segments; table `segments` (Segments); flows `npu.link` from each span to its first linked task."""
     if not len(timeline.tasks):
         return Annotation(skipped="no recorded tasks")
-    of_step = linked_to(links, steps.ts, steps.end, steps.track)
-    of_verify = linked_to(links, steps.verify_ts, steps.verify_end, steps.track)
-    of_draft_span = linked_to(links, steps.draft_ts, steps.draft_end, steps.track[steps.draft_step])
+    of_step, of_draft, of_verify, of_draft_span = _owners(steps, links)
     if not (of_verify != NULL).any() and not (of_draft_span != NULL).any():
         why = "nothing ties a task to a step span: no queue events, flows or connection ids (profiler level 0, or no host trace)"
         return Annotation(skipped=why)
-    of_draft = np.full(len(timeline.tasks), NULL, np.int64)
-    drafted = of_draft_span != NULL
-    of_draft[drafted] = steps.draft_step[of_draft_span[drafted]]
     segments = find_segments(timeline, steps, of_step, of_draft, of_verify)
     out = Annotation(_layer(timeline, steps, segments), {"segments": segments})
     for category, into in (("verify", of_verify), ("draft", of_draft_span)):
@@ -46,6 +41,48 @@ def annotate(timeline: Timeline, steps: Steps, links: Links) -> Annotation:
     return out
 
 
+def placed_lengths(timeline: Timeline, steps: Steps, links: Links) -> dict[str, Int64]:
+    """By name of the record's time: int64[steps], first start to last end of the tasks linked to the segment on its
+    stream, NULL where it has none. Needs no record.
+    """
+    of_step, of_draft, of_verify, _ = _owners(steps, links)
+    stream = _streams(timeline)
+    main = main_streams(of_step, stream, timeline, len(steps))
+    out = {}
+    for name, owner in (("target_verify_gpu_ms", of_verify), ("draft_gpu_ms", of_draft)):
+        first, last, _ = _placed(timeline, stream, main, owner)
+        out[name] = np.where(last != NULL, last - first, NULL)
+    return out
+
+
+def _owners(steps: Steps, links: Links) -> tuple[Int64, Int64, Int64, Int64]:
+    """int64[tasks] each: the step whose run_batch, draft and verify span a task is linked to; the row of its draft
+    span. NULL where none.
+    """
+    of_step = linked_to(links, steps.ts, steps.end, steps.track)
+    of_verify = linked_to(links, steps.verify_ts, steps.verify_end, steps.track)
+    of_draft_span = linked_to(links, steps.draft_ts, steps.draft_end, steps.track[steps.draft_step])
+    of_draft = np.full(len(of_step), NULL, np.int64)
+    drafted = of_draft_span != NULL
+    of_draft[drafted] = steps.draft_step[of_draft_span[drafted]]
+    return of_step, of_draft, of_verify, of_draft_span
+
+
+def _placed(timeline: Timeline, stream: Int64, main: Int64, owner: Int64) -> tuple[Int64, Int64, Int64]:
+    """First start, last end and stream of the tasks of each step's segment, int64[steps] each, NULL where none."""
+    tasks, count = timeline.tasks, len(main)
+    on = main
+    used = (owner != NULL) & (stream != NULL)
+    held = np.zeros(count, np.bool_)
+    held[owner[used & (stream == main[owner])]] = True
+    if not held.all():
+        # The segment's own stream where it has nothing on the step's: a draft graph on a stream of its own.
+        on = np.where(held, main, main_streams(np.where(used, owner, NULL), stream, timeline, count))
+    rows = np.flatnonzero(used & (stream == on[owner]))
+    first, last = extents(owner[rows], tasks.ts[rows], tasks.end[rows], count)
+    return first, last, on
+
+
 def find_segments(timeline: Timeline, steps: Steps, of_step: Int64, of_draft: Int64, of_verify: Int64) -> Segments:
     """Draft and target_verify of each step, by step. of_*: int64[tasks], the step each task is linked to, or NULL."""
     tasks = timeline.tasks
@@ -54,15 +91,7 @@ def find_segments(timeline: Timeline, steps: Steps, of_step: Int64, of_draft: In
     parts = []
     for is_verify, owner in ((False, of_draft), (True, of_verify)):
         name = "target_verify_gpu_ms" if is_verify else "draft_gpu_ms"
-        on = main
-        used = (owner != NULL) & (stream != NULL)
-        held = np.zeros(len(steps), np.bool_)
-        held[owner[used & (stream == main[owner])]] = True
-        if not held.all():
-            # The segment's own stream where it has nothing on the step's: a draft graph on a stream of its own.
-            on = np.where(held, main, main_streams(np.where(used, owner, NULL), stream, timeline, len(steps)))
-        rows = np.flatnonzero(used & (stream == on[owner]))
-        first, last = extents(owner[rows], tasks.ts[rows], tasks.end[rows], len(steps))
+        first, last, on = _placed(timeline, stream, main, owner)
         some = np.flatnonzero(last != NULL)
         ms = steps.floats(name)[some]
         record = np.where(np.isnan(ms), NULL, np.round(np.nan_to_num(ms) * 1e6)).astype(np.int64)

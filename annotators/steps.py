@@ -5,6 +5,7 @@ Needs the `scheduler.*` and `step[...]` spans of the host trace; DSpark records 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from annotators.annotation import Annotation
 from annotators.columns import evidence_column, float_column, int_column, texts_column
 from annotators.grouping import extents
 from annotators.linking import linked_to
+from annotators.match_doubts import rows_at
 from annotators.matching import Match, match
+from annotators.segments import placed_lengths
 from annotators.spans import find_spans
 from annotators.step_bounds import count_run_batches, find_steps, start_to_start_ms
 from schemas.annotation_bytes import nested_annotation
@@ -32,6 +35,44 @@ from schemas.timeline import NULL, Int64, Kind, Layer, Role, Timeline
 NO_STEPS = "no step[VERIFY ...] span in the host trace"
 
 
+@dataclass(frozen=True)
+class Whole:
+    """The steps of a rank before it was cut to a window, which would leave fewer of them to match.
+
+    verify_ts: int64[k], tells a step also where the cut took its other spans; counted: int64[k], forward_ct relative to
+    the first step; found: the matching, None without records; first_forward_ct: the user's word.
+    """
+
+    verify_ts: Int64
+    counted: Int64
+    found: Match | None
+    first_forward_ct: int | None
+
+    def index(self, verify_ts: Int64) -> Int64:
+        """int64[n]: which of these steps each one is, NULL where none."""
+        order = np.argsort(self.verify_ts, kind="stable")
+        at = np.minimum(np.searchsorted(self.verify_ts[order], verify_ts), len(order) - 1)
+        return np.where(self.verify_ts[order][at] == verify_ts, order[at], NULL)
+
+
+def whole(timeline: Timeline, records: RankRecords | None, first_forward_ct: int | None, links: Links) -> Whole | None:
+    """Steps and records of the whole input; None where it has no steps."""
+    spans = find_spans(timeline)
+    steps = find_steps(spans)
+    if not len(steps):
+        return None
+    counted = count_run_batches(steps, spans)
+    found = None if records is None else _match(timeline, steps, counted, records, first_forward_ct, links)
+    return Whole(steps.verify_ts, counted, found, first_forward_ct)
+
+
+def _match(
+    timeline: Timeline, steps: Steps, counted: Int64, records: RankRecords, first: int | None, links: Links | None
+) -> Match:
+    placed = None if links is None else placed_lengths(timeline, steps, links)
+    return match(records, steps.bs, steps.g_sq, steps.g_sk, start_to_start_ms(steps), counted, first, placed)
+
+
 def annotate(
     timeline: Timeline,
     records: RankRecords | None = None,
@@ -39,11 +80,13 @@ def annotate(
     with_token_ids: bool = False,
     with_request_ids: bool = False,
     links: Links | None = None,
+    before_cut: Whole | None = None,
 ) -> Annotation:
     """Tracks Steps and counters; table `steps` (Steps), and `match` (Match) where records were given.
 
     records: those of this rank; first_forward_ct: the user's word for the first step; links: for the extent of each
-    step's linked tasks (`first_task_ts`, `last_task_end`).
+    step's linked tasks (`first_task_ts`, `last_task_end`), and for what contradicts the records; before_cut: what `whole`
+    found where the timeline was cut since: its matching counts.
     """
     spans = find_spans(timeline)
     steps = find_steps(spans)
@@ -51,31 +94,54 @@ def annotate(
         unplaced = [] if records is None else [f"{len(records)} DSpark records can't be placed: {NO_STEPS}"]
         return Annotation(skipped=NO_STEPS, refused=unplaced)
     counted = count_run_batches(steps, spans)
+    at = None if before_cut is None else before_cut.index(steps.verify_ts)
+    known = np.ones(len(steps), np.bool_)
+    if before_cut is not None and at is not None:
+        known = at != NULL
+        counted = before_cut.counted[at] if known.all() else counted  # from the first step of the input
     out = Annotation(tables={"steps": steps})
     if records is not None:
-        found = match(records, steps.bs, steps.g_sq, steps.g_sk, start_to_start_ms(steps), counted, first_forward_ct)
+        if before_cut is None or before_cut.found is None or at is None:
+            found = _match(timeline, steps, counted, records, first_forward_ct, links)
+            row = _rows(found, np.arange(len(steps)), len(records))
+        else:
+            row = _rows(before_cut.found, at, len(records))
+            found = _of_cut(before_cut.found, row, len(records))
         out.tables["match"] = found
         out.warnings.extend(found.warnings)
         if found.shift is None:
             out.refused.append(f"DSpark records are not matched to steps: {found.refused}")
         else:
-            _apply(steps, records, found)
+            steps.record, steps.records = row, records
+            steps.forward_ct = steps.ints("forward_ct")
         out.facts["dspark"] = _facts(records, found)
         _warn_of_jumps(steps, counted, out)
     if first_forward_ct is not None:
-        steps.forward_ct = np.where(steps.forward_ct == NULL, counted + first_forward_ct, steps.forward_ct)
+        number = counted if before_cut is None or at is None else before_cut.counted[at]
+        steps.forward_ct = np.where((steps.forward_ct == NULL) & known, number + first_forward_ct, steps.forward_ct)
     steps.wall_ns = _walls(steps, counted)
     extent = _task_extents(timeline, steps, links)
-    out.layer = _layer(timeline, steps, extent, with_token_ids, with_request_ids)
+    out.layer = _layer(timeline, steps, extent, links, with_token_ids, with_request_ids)
     return out
 
 
-def _apply(steps: Steps, records: RankRecords, found: Match) -> None:
-    assert found.shift is not None
-    row = np.arange(len(steps)) + found.shift
-    steps.record = np.where((row >= 0) & (row < len(records)), row, NULL).astype(np.int64)
-    steps.records = records
-    steps.forward_ct = steps.ints("forward_ct")
+def _rows(found: Match, step: Int64, n: int) -> Int64:
+    """int64[k]: the record of each step, given its number among the matched ones (NULL: not among them)."""
+    if found.shift is None:
+        return np.full(len(step), NULL, np.int64)
+    has, row = rows_at(found.shift, int(step.max(initial=0)) + 1, n)
+    return np.where((step != NULL) & has[step], row[step], NULL)
+
+
+def _of_cut(found: Match, row: Int64, n: int) -> Match:
+    """The matching of the whole input, counted over the steps that the cut left."""
+    if found.shift is None:
+        return replace(found, unmatched_steps=len(row))
+    mine = row[row != NULL]
+    before, after = (int(mine.min()), n - 1 - int(mine.max())) if len(mine) else (n, 0)
+    return replace(
+        found, matched=len(mine), unmatched_steps=len(row) - len(mine), records_before=before, records_after=after
+    )
 
 
 def _walls(steps: Steps, counted: Int64) -> Int64:
@@ -125,8 +191,37 @@ def _task_extents(timeline: Timeline, steps: Steps, links: Links | None) -> tupl
     return extents(owner[rows], timeline.tasks.ts[rows], timeline.tasks.end[rows], len(steps))
 
 
+def cut_by(timeline: Timeline, steps: Steps, extent: tuple[Int64, Int64], links: Links | None) -> list[str]:
+    """What cuts each step: `window`, `span` (its own span was cut), or nothing (empty).
+
+    extent: as of `_task_extents`. A window cuts a step that it does not hold whole, host span and linked tasks. The
+    device lags behind: where a step ends before the window does, its last tasks may lie outside. So it counts as whole
+    only where a task that was submitted after it starts in the window, after its last one. `--steps` ends its window
+    with the last task of its steps.
+    """
+    out = np.where(steps.cut, "span", "").astype("<U6")
+    if not timeline.cut or timeline.window is None:
+        return [str(text) for text in out.tolist()]
+    low, high = timeline.window
+    first, last = extent
+    whole = (steps.ts >= low) & (steps.end <= high) & ((last == NULL) | ((first >= low) & (last <= high)))
+    if timeline.cut == "window" and links is not None:
+        order = np.argsort(links.source_ts, kind="stable")
+        latest = np.maximum.accumulate(timeline.tasks.ts[order][::-1])[::-1]  # start of a task submitted then or later
+        at = np.searchsorted(links.source_ts[order], steps.end, side="right")
+        follows = np.append(latest, NULL)[at]
+        whole &= (last != NULL) & (follows >= last)
+    out[~whole] = "window"
+    return [str(text) for text in out.tolist()]
+
+
 def _layer(
-    timeline: Timeline, steps: Steps, extent: tuple[Int64, Int64], with_token_ids: bool, with_request_ids: bool
+    timeline: Timeline,
+    steps: Steps,
+    extent: tuple[Int64, Int64],
+    links: Links | None,
+    with_token_ids: bool,
+    with_request_ids: bool,
 ) -> Layer:
     layer = Layer(timeline.strings, timeline.slice_count)
     track = layer.track(
@@ -135,7 +230,8 @@ def _layer(
         role=Role.DERIVED,
         order=10,
         description="Decode steps: scheduler.run_batch spans that hold a verify span, with the DSpark record of each. "
-        "`inferred`: the span was cut, bounds are those of the forwards inside it.",
+        "`inferred`: the span was cut, bounds are those of the forwards inside it. cut: `span`, or `window` where "
+        "--window leaves a part of the step or of its tasks out.",
     )
     step_gpu, draft, verify = (steps.floats(f"{k}_gpu_ms") for k in ("step", "draft", "target_verify"))
     unattributed = np.round(step_gpu - draft - verify, 4)  # as SGLang rounds the three
@@ -156,6 +252,7 @@ def _layer(
         float_column("avg_commit_len", average),
         int_column("first_task_ts", extent[0]),
         int_column("last_task_end", extent[1]),
+        texts_column("cut", layer.strings, cut_by(timeline, steps, extent, links)),
         evidence_column(layer.strings, ~steps.cut, "recorded", "inferred"),
     ]
     names = ["step" if number == NULL else f"step {number}" for number in steps.forward_ct.tolist()]

@@ -29,12 +29,13 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class RankTimes:
-    """A row of `npu_rank_times` without its rank. ns, exact. gap_ratio is None where the window has no length."""
+    """A row of `npu_rank_times` without its rank. ns, exact. gap_ratio is None where the window has no length,
+    duration_wait_sum_ns where no task of the window has a recorded wait (a recorded wait of 0 is one)."""
 
     window_ts: int
     wall_ns: int
     duration_sum_ns: int
-    duration_wait_sum_ns: int
+    duration_wait_sum_ns: int | None
     busy_union_ns: int
     gap_ns: int
     gap_ratio: float | None
@@ -74,12 +75,12 @@ def rank_times(
     wall = max(0, window[1] - window[0])
     busy = intervals.union_length(start, stop)
     duration_sum = exact_sum(stop - start)
-    waits = 0 if wait_ns is None else exact_sum(np.where(inside & (wait_ns > 0), wait_ns, 0))
+    waits = np.empty(0, np.int64) if wait_ns is None else wait_ns[inside & (wait_ns >= 0)]
     return RankTimes(
         window_ts=window[0],
         wall_ns=wall,
         duration_sum_ns=duration_sum,
-        duration_wait_sum_ns=duration_sum + waits,
+        duration_wait_sum_ns=duration_sum + exact_sum(waits) if len(waits) else None,
         busy_union_ns=busy,
         gap_ns=wall - busy,
         gap_ratio=(wall - busy) / wall if wall else None,

@@ -2,8 +2,8 @@
 
 Source of the rule: the Overlap Analysis of the exporter, and how torch_npu sums it into step_trace_time.csv. Computing
 is the union of compute tasks, Communication the union of collective ops, Not Overlapped is Communication without
-Computing, Free is the rest of the range. Copies and event waits count as Free there; a communication row counts as
-recorded in our gaps. That is why Free and gap differ.
+Computing, Free is the rest of the range. A trace that was cut has no whole vendor step: the slices are clipped to the
+window, and there is one row without a step.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from annotators.annotation import Annotation
 from schemas.timeline import NULL, Bool, Host, Int64, Role, Timeline
 
 WHY_THEY_DIFFER = (
-    "Free and gap differ: copies and event waits count as Free for the vendor, and its range is not our window; "
-    "a communication row counts as recorded here."
+    "Free and gap differ: the vendor's range (of a step: from its first task to the later of its last task's end and the "
+    "end of its host span) is not our window, and helper kernels of collectives (AicpuKernel, AivKernel) are no computing "
+    "there but recorded tasks here."
 )
 
 OVERLAP_ANALYSIS, KERNEL_ROWS = "overlap_analysis", "kernel_rows"
@@ -77,7 +78,8 @@ class _TaskSteps:
 def npu_vendor_times(timeline: Timeline) -> list[VendorTimes]:
     """Rows by device and step: from the Overlap Analysis slices, else from the recorded tasks. Empty without either.
 
-    Where the Timeline was cut to a window, slices that its edges cross count whole: the vendor knows no window.
+    Where the Timeline was cut, the intervals are clipped to the window and there is one row per device, without a step:
+    the steps' ranges are known of whole captures only.
     """
     return list(_from_overlap(timeline)) or list(_from_tasks(timeline))
 
@@ -88,16 +90,20 @@ def annotate(timeline: Timeline) -> Annotation:
     if not rows:
         return Annotation(skipped="no recorded task and no Overlap Analysis")
     shown = [{k: v for k, v in asdict(row).items() if v is not None and v != NULL} for row in rows]
-    return Annotation(tables={"vendor_times": rows}, facts={"vendor_times": shown})
+    facts = {"vendor_times": shown} | ({"cut": timeline.cut} if timeline.cut else {})
+    return Annotation(tables={"vendor_times": rows}, facts=facts)
 
 
 def _from_overlap(timeline: Timeline) -> Iterator[VendorTimes]:
     """Sums of the slices by the step that holds their start, as the vendor does. Outside of all steps: left out."""
     devices = _overlap_slices(timeline)
-    steps = _step_ranges(timeline) if devices else []
+    steps = _step_ranges(timeline) if devices and not timeline.cut else []
     for device, (key, ts, dur) in sorted(devices.items()):
         order = np.argsort(ts, kind="stable")
         key, ts, dur = key[order], ts[order], dur[order]
+        if timeline.cut and timeline.window is not None:
+            low, high = timeline.window
+            dur = np.maximum(np.minimum(ts + dur, high) - np.maximum(ts, low), 0)
         # The first step that holds a start takes it: steps may overlap on the device.
         step = np.full(len(ts), NULL if steps else 0, np.int64)
         for i in reversed(range(len(steps))):
@@ -205,7 +211,8 @@ def _task_steps(timeline: Timeline) -> _TaskSteps | None:
 def _from_tasks(timeline: Timeline) -> Iterator[VendorTimes]:
     """The same four from the recorded tasks, by device and step label."""
     tasks, texts = timeline.tasks, timeline.strings
-    labels = _task_steps(timeline)
+    window = timeline.window if timeline.cut else None
+    labels = None if window else _task_steps(timeline)
     groups: list[tuple[str | None, Int64]] = [(None, np.arange(len(tasks)))]
     if labels:
         groups = list(zip(labels.names, labels.rows(), strict=True))
@@ -214,13 +221,18 @@ def _from_tasks(timeline: Timeline) -> Iterator[VendorTimes]:
     for device in np.unique(tasks.device_id).tolist():
         for step, mine in groups:
             rows = mine[tasks.device_id[mine] == device]
-            if len(rows):
-                yield _of_tasks(
-                    step, device, tasks.ts[rows], tasks.end[rows], computes[rows], tasks.communication[rows]
-                )
+            if not len(rows):
+                continue
+            ts, end = tasks.ts[rows], tasks.end[rows]
+            if window:
+                ts, end = np.clip(ts, *window), np.clip(end, *window)
+            extent = window or (int(ts.min()), int(end.max()))
+            yield _of_tasks(step, device, ts, end, extent, computes[rows], tasks.communication[rows])
 
 
-def _of_tasks(step: str | None, device: int, ts: Int64, end: Int64, computes: Bool, communication: Bool) -> VendorTimes:
+def _of_tasks(
+    step: str | None, device: int, ts: Int64, end: Int64, extent: tuple[int, int], computes: Bool, communication: Bool
+) -> VendorTimes:
     computing = intervals.merged(ts[computes], end[computes])
     communicating = intervals.merged(ts[communication], end[communication])
     both = computes | communication
@@ -231,6 +243,6 @@ def _of_tasks(step: str | None, device: int, ts: Int64, end: Int64, computes: Bo
         computing_ns=intervals.length(computing),
         communication_ns=intervals.length(communicating),
         communication_not_overlapped_ns=busy - intervals.length(computing),
-        free_ns=int(end.max()) - int(ts.min()) - busy,
+        free_ns=extent[1] - extent[0] - busy,
         device_id=device,
     )

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from annotators import gaps, group_gaps
 from annotators.annotation import Annotation
+from annotators.match_doubts import ANOTHER_RUN
 from converter.options import Options
 from converter.rank import Rank
 from schemas.timeline import NULL, Timeline
 
 if TYPE_CHECKING:
+    from annotators.steps import Whole
     from schemas.dspark import RankRecords
     from schemas.roles import Roles
 
@@ -20,13 +22,21 @@ DSPARK = ("steps", "segments", "tails", "deepep", "replays")
 
 
 def rank(
-    rank: Rank, options: Options, roles: Roles | None, records: RankRecords | None, first_forward_ct: int | None = None
+    rank: Rank,
+    options: Options,
+    roles: Roles | None,
+    records: RankRecords | None,
+    first_forward_ct: int | None = None,
+    before_cut: Whole | None = None,
 ) -> None:
-    """Runs the annotators of one rank; their results are in rank.annotations, in the order in which they ran."""
+    """Runs the annotators of one rank; their results are in rank.annotations, in the order in which they ran.
+
+    before_cut: steps and records of the whole input, where the rank was cut to a part of it.
+    """
     timeline = rank.timeline
     wanted = [name for name in DSPARK if name in options.annotate]
     if wanted and roles is not None:
-        _dspark(rank, options, roles, records, first_forward_ct, wanted)
+        _dspark(rank, options, roles, records, first_forward_ct, wanted, before_cut)
     put_aside(rank)
     if "gaps" in options.annotate:
         steps = rank.annotations["steps"].tables.get("steps") if "steps" in rank.annotations else None
@@ -46,7 +56,13 @@ def put_aside(rank: Rank) -> None:
 
 
 def _dspark(
-    rank: Rank, options: Options, roles: Roles, records: RankRecords | None, first: int | None, wanted: list[str]
+    rank: Rank,
+    options: Options,
+    roles: Roles,
+    records: RankRecords | None,
+    first: int | None,
+    wanted: list[str],
+    before_cut: Whole | None,
 ) -> None:
     """Steps first: segments, tails, DeepEP and replays are told by step where there are steps."""
     timeline, out = rank.timeline, rank.annotations
@@ -64,7 +80,7 @@ def _dspark(
     found = find_replays(timeline, roles)
     links = link(timeline, found)
     made = steps.annotate(
-        timeline, records, first, options.with_token_ids, options.with_request_ids, links
+        timeline, records, first, options.with_token_ids, options.with_request_ids, links, before_cut
     )  # fmt: skip
     table = made.tables.get("steps")
     results = {"steps": made}
@@ -96,6 +112,25 @@ def _has_dspark(timeline: Timeline, roles: Roles) -> bool:
             or roles.of_tasks("combine", timeline.tasks, timeline.strings).any()
         )
     )
+
+
+def doubtful_records(ranks: Sequence[Rank], options: Options) -> list[str]:
+    """Warnings of ranks whose records were matched, where those of another rank of the same file are another run's."""
+    out = []
+    matchings = {
+        r.timeline.rank: r.annotations["steps"].facts["dspark"]
+        for r in ranks
+        if "steps" in r.annotations and "dspark" in r.annotations["steps"].facts
+    }
+    files = {n: [path for only, path in options.dspark if only in (None, n)][-1:] for n in matchings}
+    for number, matching in matchings.items():
+        others = [n for n, m in matchings.items() if files[n] == files[number] and ANOTHER_RUN in (m["refused"] or "")]
+        if others and not matching["refused"]:
+            out.append(
+                f"rank {number}: its DSpark records are taken, but those of rank {', '.join(map(str, others))}, of the "
+                "same file, may be of another run: check which run the file is of"
+            )
+    return out
 
 
 def across(ranks: Sequence[Rank], options: Options, refused: str | None) -> dict[str, Annotation]:

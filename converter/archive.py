@@ -18,12 +18,12 @@ from typing import IO
 
 from annotators.deepep import Peers
 from converter import derive
+from converter.manifest import NAME
 from converter.parallel import Workers
 from converter.shelf import Held, take
 from converter.write.document import Document, clock_header, encode
 from schemas.errors import OutputError, printable
 
-MANIFEST = "manifest.json"
 RUN = "all_ranks.pftrace"
 
 
@@ -76,7 +76,7 @@ def write_archive(
     """The tar: the manifest first, then the ranks. Times and owners of its members are zero: same input, same bytes."""
     paths = workers.map(_to_file, [replace(e, with_header=True) for e in encodings])
     with tarfile.open(fileobj=file, mode="w|", format=tarfile.GNU_FORMAT) as tar:
-        _add(tar, MANIFEST, json.dumps(manifest(derived), indent=1).encode())
+        _add(tar, NAME, json.dumps(manifest(derived), indent=1).encode())
         _add(tar, RUN, clock_header(run.start) + b"".join(encode(run, len(encodings))))
         for d, path in zip(derived, paths, strict=True):
             with open(path, "rb") as source:

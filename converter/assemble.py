@@ -10,15 +10,13 @@ import numpy as np
 from converter import views
 from converter.device_tracks import process_track
 from converter.join import place_rows
-from converter.places import Place, text_of
+from converter.places import TASK_TYPES, Place, text_of
 from schemas.kernel_rows import KernelRows
 from schemas.timeline import NULL, Timeline
 
 if TYPE_CHECKING:
     from converter.readers.trace_json import TraceParts
 
-#: Task Types that are recorded tasks where no kernel_details exists (design.md, Recorded tasks).
-TASK_TYPES = ("AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU", "DSA_SQE")
 CUDA_TASK_TYPES = ("kernel",)  # cat of Kineto; communication kernels are kernels there
 
 

@@ -19,7 +19,7 @@ from converter.fingerprint import fingerprint, is_of
 from converter.options import Options
 from converter.parallel import Workers, check_workers
 from converter.remote import as_given, check_inputs, check_scheme, fetched, is_remote, uploaded
-from converter.request import Request, checked_options, inputs_of, targets, with_absolute_paths
+from converter.request import Request, checked_options, inputs_of, odd_ending, targets, with_absolute_paths
 from converter.summary import Summary
 from converter.talk import Talk
 from converter.target import check_target, sweep
@@ -63,12 +63,15 @@ def run(request: Request) -> int:
         if any(request.summary == target for _, target in plan):
             raise UsageError(f"{printable(request.summary)}: is both the trace and the summary; choose two files")
     talk = Talk(request.quiet, request.verbose)
+    if warning := odd_ending(request.output or "", request.layout):
+        talk.warn(warning)
     jobs = [_Job(tuple(inputs), target, options, request.skip_existing, request.verify) for inputs, target in plan]
     outcomes: dict[int, _Outcome] = {}
     try:
         for position, outcome in _outcomes(jobs, workers, talk):
             outcomes[position] = outcome
-            _tell(outcome, request, talk)
+            name = _short_name(jobs[position].target) if len(jobs) > 1 else ""
+            _tell(outcome, request, talk, name)
     finally:
         # Whatever ends this, a killed worker included: nothing half-written stays.
         if not workers.alone:
@@ -83,6 +86,12 @@ def run(request: Request) -> int:
         for position in sorted(outcomes):
             if outcomes[position] in failed:
                 talk.error(f"failed: {printable(jobs[position].inputs[0])}")
+    damaged = [position for position, o in sorted(outcomes.items()) if o.summary is not None and o.summary.damaged]
+    if len(plan) > 1 and damaged:
+        were = "was" if len(damaged) == 1 else "were"
+        talk.error(f"{len(damaged)} of {len(plan)} inputs {were} damaged, some of their events are missing:")
+        for position in damaged:
+            talk.error(f"damaged: {printable(jobs[position].inputs[0])}")
     if failed or any(s.failed_side_inputs for s in done):
         return 1
     return 3 if request.strict and any(s.strict_failure for s in done) else 0
@@ -107,6 +116,11 @@ def _outcomes(jobs: list[_Job], workers: Workers, talk: Talk) -> Iterator[tuple[
         ):
             yield position, found if isinstance(found, _Outcome) else _Outcome(error=_named(jobs[position], found))
             advance(jobs[position].target)
+
+
+def _short_name(target: str) -> str:
+    """The short name of a batch's input, which no other one has: that of its trace, without ending."""
+    return os.path.splitext(os.path.basename(target))[0]
 
 
 def _nothing(text: str) -> None:
@@ -160,7 +174,7 @@ def _convert_here(job: _Job, given: dict[str, str], progress: Callable[[str], No
     return _Outcome(summary, problems=problems)
 
 
-def _tell(outcome: _Outcome, request: Request, talk: Talk) -> None:
+def _tell(outcome: _Outcome, request: Request, talk: Talk, name: str) -> None:
     if outcome.error is not None:
         talk.error(str(outcome.error))
     summary = outcome.summary
@@ -168,7 +182,7 @@ def _tell(outcome: _Outcome, request: Request, talk: Talk) -> None:
         return
     for text in summary.failed_side_inputs:
         talk.error(text)
-    talk.report(summary)
+    talk.report(summary, name, request.strict)
     if request.summary == "-":
         sys.stdout.buffer.write(_json_line(summary))
         sys.stdout.buffer.flush()

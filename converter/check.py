@@ -7,13 +7,19 @@ of trace_processor, slice_tracker.cc). So every track's count, sum of durations 
 
 from __future__ import annotations
 
+import os
 import re
+import tarfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from converter import manifest
 from converter.engine import Engine, open_trace
+from converter.file_kinds import refuse_capture
+from converter.remote import fetched_file
+from converter.summary import told
 from schemas import checksum
 from schemas.errors import InputError, printable
 
@@ -64,6 +70,19 @@ LEFT JOIN samples AS c ON c.track_id = t.id
 WHERE s.n > 0 OR c.n > 0
 """
 
+COUNTED_SLICES = """
+SELECT
+  coalesce(sum(category = 'npu.task' OR category NOT GLOB 'npu.*'), 0),
+  coalesce(sum(category GLOB 'npu.*' AND category NOT IN ('npu.task', 'npu.facts')), 0),
+  coalesce(sum(category = 'npu.facts'), 0)
+FROM (SELECT coalesce(category, '') AS category FROM slice)
+"""
+COUNTED_SAMPLES = """
+INCLUDE PERFETTO MODULE npu._tracks;
+SELECT coalesce(sum(NOT coalesce(t.derived, 1)), 0), coalesce(sum(coalesce(t.derived, 1)), 0)
+FROM counter AS c LEFT JOIN _npu_tracks AS t USING (track_id)
+"""
+
 STORED = """
 SELECT s.id, a.key, coalesce(a.int_value, a.string_value) FROM slice AS s JOIN args AS a USING (arg_set_id)
 WHERE s.category = 'npu.facts' AND (a.key GLOB 'debug.tallies*' OR a.key = 'debug.flows')
@@ -90,20 +109,100 @@ class Held(NamedTuple):
         return " and ".join(parts)
 
 
+class Counts(NamedTuple):
+    """What is in a trace, recorded and derived told apart as `convert` tells them."""
+
+    slices: int = 0
+    derived_slices: int = 0
+    facts: int = 0
+    flows: int = 0
+    derived_flows: int = 0
+    samples: int = 0
+    derived_samples: int = 0
+    tracks: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{told(self.slices, self.derived_slices, 'slice')} + {self.facts:,} of facts, "
+            f"{told(self.flows, self.derived_flows, 'flow')}, "
+            f"{told(self.samples, self.derived_samples, 'counter sample')}, on {self.tracks:,} tracks"
+        )
+
+
 @dataclass
 class Findings:
-    """problems: one line each; compared: what was compared, for the line that says all is well."""
+    """problems: one line each; notes: what the conversion already knew to be missing; compared: what was compared, for
+    the line that says all is well."""
 
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     compared: str = ""
 
 
 def check(trace: str, against: Sequence[str] = (), engine: str | None = None) -> Findings:
     """Raises InputError where the file is no trace or not one of ours, EngineError, and with `against` what reading
-    those inputs raises."""
-    with open_trace(trace, engine=engine) as tp:
+    those inputs raises.
+
+    An archive is checked member by member: merged, its ranks need not be where they were written.
+    """
+    with fetched_file(trace) as local:
+        if os.path.isfile(local):
+            with open(local, "rb") as file:
+                members = manifest.offsets(file)
+            if members:
+                return _check_members(trace, local, members, against, engine)
+        findings, counts = _check(trace, local, against, engine)
+    findings.compared = f"{counts}: all as the writer stored it; no import errors or losses{findings.compared}"
+    return findings
+
+
+def _check_members(
+    trace: str, local: str, members: dict[str, int], against: Sequence[str], engine: str | None
+) -> Findings:
+    if against and any(members.values()):
+        raise InputError(
+            trace,
+            "is an archive with clock offsets: --against can't compare it as one trace",
+            todo="compare a trace of --layout single, or unpack it and compare rankN.pftrace with the capture of rank N",
+        )
+    out, total, missing = Findings(), Counts(), set(members)
+    try:
+        with tarfile.open(local, "r:") as tar:
+            for member in tar:
+                inside = tar.extractfile(member) if member.name != manifest.NAME else None
+                if inside is None:
+                    continue
+                missing.discard(member.name)
+                name = printable(member.name)
+                try:
+                    part, counts = _check(trace, inside.read(), (), engine)
+                except InputError as error:
+                    out.problems.append(f"{name}: {error.what}")
+                    continue
+                out.problems += [f"{name}: {text}" for text in part.problems]
+                out.notes += part.notes
+                total = Counts(*(a + b for a, b in zip(total, counts, strict=True)))
+    except tarfile.TarError as error:
+        raise InputError(trace, f"the archive is damaged or cut short: {error}", todo="convert again") from error
+    out.problems += [f"{printable(name)}: is in the manifest and not in the archive" for name in sorted(missing)]
+    out.compared = (
+        f"{total}: all as the writer stored it; no import errors or losses; each member of the archive by itself"
+    )
+    if against:
+        with open_trace(local, engine=engine) as tp:
+            _compare_inputs(tp, against, out)
+    return out
+
+
+def _check(trace: str, content: str | bytes, against: Sequence[str], engine: str | None) -> tuple[Findings, Counts]:
+    """content: a local path, or the bytes of a member; trace: what to call it."""
+    with open_trace(content, engine=engine) as tp:
+        if tp.unread_offsets:
+            raise InputError(trace, tp.unread_offsets, todo="unpack it with gunzip first")
         stored, flows = _stored(trace, tp)
         if not stored:
+            if isinstance(content, str):
+                refuse_capture(content, trace, json_too=True)
             raise InputError(
                 trace,
                 "not written by npu-perfetto, or cut short: no facts with tallies in it",
@@ -115,21 +214,46 @@ def check(trace: str, against: Sequence[str] = (), engine: str | None = None) ->
         [(flow_count,)] = tp.rows("SELECT count(*) FROM flow")
         if flow_count != flows:
             findings.problems.append(f"flows: {flow_count:,} in the trace, {flows:,} written")
-        total = Held(*(sum(column) for column in zip(*stored.values(), strict=True)))
-        findings.compared = (
-            f"{total.slices:,} slices and {total.samples:,} counter samples, recorded and derived, on "
-            f"{len(stored):,} tracks and {flow_count:,} flows are what the writer stored; no import errors or losses"
-        )
+        findings.notes += _notes(tp)
+        counts = _counts(tp, flow_count, len(stored))
         if against:
-            from converter.against import compare
+            _compare_inputs(tp, against, findings)
+    return findings, counts
 
-            findings.problems += compare(tp, against)
-            who = "the input holds" if len(against) == 1 else f"the {len(against):,} inputs hold"
-            left_out = _left_out(tp)
-            findings.compared += f"; equal to what {who}" + (
-                f", except what converting left out: {left_out}" if left_out else ""
-            )
-    return findings
+
+def _compare_inputs(tp: Engine, against: Sequence[str], findings: Findings) -> None:
+    from converter.against import compare
+
+    findings.problems += compare(tp, against)
+    who = "the input holds" if len(against) == 1 else f"the {len(against):,} inputs hold"
+    left_out = _left_out(tp)
+    findings.compared += f"; equal to what {who}" + (
+        f", except what converting left out: {left_out}" if left_out else ""
+    )
+
+
+def _notes(tp: Engine) -> list[str]:
+    """Damage to the input, and what was dropped, as the conversion stored it."""
+    rows = tp.rows(
+        "INCLUDE PERFETTO MODULE npu.facts; SELECT rank, value FROM npu_facts "
+        "WHERE key GLOB 'capture.damage[[]*' OR (rank IS NULL AND key GLOB 'damage[[]*') ORDER BY rank, key"
+    )
+    notes = [
+        f"the input was damaged: {'' if rank is None else f'rank {rank}: '}{printable(text, 500)}"
+        for rank, text in rows
+    ]
+    left_out = _left_out(tp)
+    return [*notes, f"converting left out: {left_out}"] if left_out else notes
+
+
+def _counts(tp: Engine, flows: int, tracks: int) -> Counts:
+    [(recorded, derived, facts)] = tp.rows(COUNTED_SLICES)
+    [(samples, derived_samples)] = tp.rows(COUNTED_SAMPLES)
+    [(read_flows,)] = tp.rows(
+        "INCLUDE PERFETTO MODULE npu.facts; SELECT coalesce(sum(CAST(value AS INT)), 0) FROM npu_facts "
+        "WHERE key = 'input_flows.written'"
+    )
+    return Counts(recorded, derived, facts, read_flows, flows - read_flows, samples, derived_samples, tracks)
 
 
 def _left_out(tp: Engine) -> str:
@@ -141,7 +265,7 @@ def _left_out(tp: Engine) -> str:
     parts = []
     for key, count in rows:
         what, _, reason = key.removeprefix("input_").partition(".dropped.")
-        parts.append(f"{count:,} {what} ({reason})")
+        parts.append(f"{count:,} {what[:-1] if count == 1 else what} ({printable(reason)})")
     return ", ".join(parts)
 
 

@@ -15,10 +15,12 @@ from converter.report_tables import Tables
 _CONDITION = re.compile(
     r"^(capture\.|run\.|server\.|dspark\.(mode|gamma|verify_num_draft_tokens|components|simulate_acc_len)$)"
 )
-#: Facts of a machine and not of a setting; they differ between two runs of the same thing.
-_INCIDENTAL = re.compile(r"^capture\.(hostname|device_\d+_counter_mhz|syscnt_mhz|not_recorded)$")
+#: Facts of a machine or of the export and not of a setting; they differ between two runs of the same thing.
+_INCIDENTAL = re.compile(
+    r"^capture\.(hostname|device_\d+_counter_mhz|syscnt_mhz|not_recorded|export_type|db_schema_version|db_tables_not_read)$"
+)
 #: No conditions, but a reader wants to know.
-_TOLD = re.compile(r"^(tool\.version$|refused\.)")
+_TOLD = re.compile(r"^(tool\.version$|cut$|refused\.)")
 
 
 #: Mean batch sizes that differ by more than this part are another condition.
@@ -84,6 +86,7 @@ def _facts(tables: Tables) -> dict[str, str]:
         each = [(r, facts[r].get(key)) for r in ranks]
         known = any(value is not None for _, value in each)
         out[key] = same_or_each(each) if known else run or ""
+    out.setdefault("cut", "no")
     return out
 
 

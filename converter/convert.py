@@ -29,7 +29,7 @@ from converter.rank import Rank
 from converter.readers.side_files import read_side_files
 from converter.shelf import fits_in_memory, put, side_folder
 from converter.sketch import Sketch, sketch
-from converter.summary import Summary
+from converter.summary import Summary, of_rank
 from converter.target import whole_file
 from converter.write.document import clock_header, encode
 from schemas.errors import InputError, printable
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from converter.readers.memory_csv import MemoryCounter
 
 Progress = Callable[[str], None]
+
+MAX_DAMAGE_FACTS = 100
 
 
 def convert(
@@ -80,12 +82,28 @@ def write(
             progress(f"reading {len(captures)} ranks")
         sketches = workers.map(_read, [_Reading(c, options, roles, p, len(captures) > 1, say) for c, p in zip(captures, places, strict=True)])  # fmt: skip
         progress("annotating")
-        derived = workers.map(derive.derive, derive.plans(sketches, places, options, roles, summary))
+        plans = derive.plans(sketches, places, options, roles, summary)
+        records_damage = list(summary.damage)  # of the files of --dspark; those of the ranks are theirs
+        derived = workers.map(derive.derive, plans)
+        several = len(derived) > 1
+        for d in derived:
+            for annotation in d.rank.annotations.values():
+                annotation.warnings = [of_rank(text, d.rank.timeline.rank, several) for text in annotation.warnings]
         found = derive.across(derived, options, summary)
         for d in derived:
-            summary.add_rank(d.rank.timeline)
+            summary.add_rank(d.rank.timeline, d.rank.side.facts.get("damage", []), several)
+        layers = [a.layer for a in found.values() if a.layer is not None]
+        summary.derived_samples = sum(d.samples for d in derived) + sum(len(c) for a in layers for c in a.counters)
+        summary.derived_flows = sum(d.flows for d in derived) + sum(len(f.out) for a in layers for f in a.flows)
         start = min(d.start for d in derived)
         last = derive.all_ranks([c.rank for c in captures], options, found, start)
+        if summary.damaged:
+            # --skip-existing would leave it, and say nothing: a damaged input is named each time.
+            last.facts.pop("fingerprint", None)
+        if facts := option_facts(options):
+            last.facts["option"] = facts
+        if records := [f"{os.path.basename(file)}: {text}" for file, texts in records_damage for text in texts]:
+            last.facts["damage"] = damage_facts(records, "")
         peers = found["deepep_peers"].tables.get("peers", {}) if "deepep_peers" in found else {}
         progress(f"writing {output}")
         encodings = [
@@ -93,7 +111,7 @@ def write(
             for number, (d, place) in enumerate(zip(derived, places, strict=True))
         ]
         with whole_file(output, compress=output.endswith(".gz"), run=options.run) as file:
-            if options.fingerprint:
+            if options.fingerprint and not summary.damaged:
                 file.write(uuid_packet(options.fingerprint))
             if options.layout == "archive":
                 write_archive(file, derived, encodings, last, workers)
@@ -232,7 +250,35 @@ def read(capture: Capture, options: Options, progress: Progress = lambda _: None
     timeline.clocks = side.relations
     for warning in side.warnings:
         timeline.warn(warning, damaged=True)
+    if timeline.damage:
+        timeline.facts["damage"] = damage_facts(timeline.damage, capture.path)
     return Rank(timeline, capture, side)
+
+
+def damage_facts(warnings: Sequence[str], path: str) -> list[str]:
+    """Warnings about the bytes of a capture as the facts `capture.damage[0]`, ... Files are named from its folder on: a
+    trace does not depend on where its input was copied or fetched to."""
+    folders = {f"{folder.rstrip('/')}/" for folder in (path, os.path.dirname(path)) if folder}
+    out = []
+    for text in warnings[:MAX_DAMAGE_FACTS]:
+        for folder in sorted(folders, key=len, reverse=True):
+            text = text.replace(folder, "")
+        out.append(printable(text, 500))
+    if len(warnings) > MAX_DAMAGE_FACTS:
+        out.append(f"and {len(warnings) - MAX_DAMAGE_FACTS:,} more")
+    return out
+
+
+def option_facts(options: Options) -> dict[str, str]:
+    """What was left out on request, as typed: the facts `option.window`, `option.steps`, `option.drop`."""
+    out = {}
+    if options.window is not None:
+        out["window"] = options.window
+    if options.steps is not None:
+        out["steps"] = f"{options.steps[0]}:{options.steps[1]}"
+    if options.drop:
+        out["drop"] = ",".join(options.drop)
+    return out
 
 
 def _add_memory(timeline: Timeline, counter: MemoryCounter) -> None:

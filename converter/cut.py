@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.errors import InputError, printable
-from schemas.timeline import NULL, Bool, Column, CounterBatch, FlowBatch, Role, SliceBatch, Timeline
+from schemas.timeline import NO_TEXT, NULL, Bool, Column, CounterBatch, FlowBatch, Role, SliceBatch, Timeline
 
 INT64_MAX = 2**63 - 1
+MAX_SHOWN = 20  # categories that a warning names
 _ON_HOST = (Role.HOST, Role.CANN)
 
 
@@ -34,16 +35,36 @@ def to_window(timeline: Timeline, window: tuple[int, int], host_end: int | None 
     samples = [(c.ts >= start) & (c.ts < end) for c in timeline.counters]
     _keep(timeline, masks, samples, "outside window")
     timeline.window = window
+    timeline.cut = "window" if host_end is None else "steps"
 
 
 def drop_categories(timeline: Timeline, categories: Sequence[str]) -> None:
     """Leaves out slices of these categories, such as `python_function`. Warns of one that no slice has."""
+    there = _categories(timeline)
     for category in categories:
-        if timeline.strings.find(category) == NULL:
-            timeline.warn(f"rank {timeline.rank}: --drop {printable(category, 60)}: no slice has this category")
+        if category not in there:
+            shown = ", ".join(printable(name, 40) for name in there[:MAX_SHOWN])
+            more = f" and {len(there) - MAX_SHOWN} more" if len(there) > MAX_SHOWN else ""
+            timeline.warn(
+                f"rank {timeline.rank}: --drop {printable(category, 60)}: no slice has this category; "
+                f"there are {shown or 'none'}{more}"
+            )
     ids = [i for i in map(timeline.strings.find, categories) if i != NULL]
     masks = [~np.isin(np.broadcast_to(b.category, len(b)), ids) for b in timeline.slices]
     _keep(timeline, masks, [np.ones(len(c), np.bool_) for c in timeline.counters], "excluded")
+
+
+def _categories(timeline: Timeline) -> list[str]:
+    """The categories that slices have, those of most slices first."""
+    count = np.zeros(len(timeline.strings), np.int64)
+    for b in timeline.slices:
+        if isinstance(b.category, np.ndarray):
+            count += np.bincount(b.category, minlength=len(count))
+        else:
+            count[b.category] += len(b)
+    count[NO_TEXT] = 0
+    order = np.argsort(-count, kind="stable")
+    return [timeline.strings[i] for i in order[: np.count_nonzero(count)].tolist()]
 
 
 def _keep(timeline: Timeline, masks: list[Bool], samples: list[Bool], reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -20,9 +21,10 @@ from converter.rank import Rank
 from converter.shelf import Held, put, take
 from converter.sketch import Sketch, busy_only, first_time
 from converter.summary import Summary
-from converter.window import parse_window
+from converter.window import doubts, parse_window
+from converter.window_cut import cut_to_window
 from converter.write.document import REALTIME, Document, merge_layers
-from schemas.errors import InputError
+from schemas.errors import InputError, printable
 from schemas.roles import Roles
 from schemas.timeline import Clock, Kind, Layer, Role, StringPool, Timeline, empty_device, empty_host, empty_tasks
 
@@ -40,14 +42,15 @@ ROOT_DESCRIPTION = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What is known of a rank once all ranks were seen. pid: of its process; window: trace time, of --window;
-    first_forward_ct: the user's word for its first step; shift: False where an archive's manifest holds the offset."""
+    """What is known of a rank once all ranks were seen. pid: of its process; window: trace time, of --window, and
+    origin, what its + counts from; first_forward_ct: the user's word for its first step; shift: False where an archive's manifest holds the offset."""
 
     held: Held
     place: str | None
     clock: Clock
     pid: int
     window: tuple[int, int] | None
+    origin: int
     records: RankRecords | None
     options: Options
     target: str
@@ -60,13 +63,16 @@ class Plan:
 @dataclass
 class Derived:
     """An annotated rank. rank: the light one, with Annotations that keep only what others need; counts: slices by
-    annotator; start: where its first instant stands; shared_readings: clocks that all ranks share."""
+    annotator; start: where its first instant stands; shared_readings: clocks that all ranks share; samples, flows: how
+    many annotators made."""
 
     held: Held
     rank: Rank
     counts: dict[str, int]
     start: int
     shared_readings: list[dict[int, int]]
+    samples: int = 0
+    flows: int = 0
 
 
 def plans(
@@ -74,13 +80,17 @@ def plans(
 ) -> list[Plan]:
     """A plan per rank: its clock, its part of --window, its process id, its records."""
     clocks, window = align_clocks(sketches, options, roles)
+    firsts = [s.first + c.offset_ns for s, c in zip(sketches, clocks, strict=True)]
+    if window is not None and options.window is not None:
+        last = max(s.last + c.offset_ns for s, c in zip(sketches, clocks, strict=True))
+        summary.warnings += doubts(options.window, window, (min(firsts), last))
     records = _records([s.timeline.rank for s in sketches], options, summary)
     one_host = all(c.method in ("reference", "same_host") for c in clocks)
     timelines = [s.timeline for s in sketches]
     pids = tell_processes_apart(timelines)
     return [
         Plan(
-            s.held, place, clock, pid, window, records.get(s.timeline.rank), options, summary.output, roles, one_host,
+            s.held, place, clock, pid, window, min(firsts), records.get(s.timeline.rank), options, summary.output, roles, one_host,
             alone=len(sketches) < 2, shift=options.layout == "single",
         )
         for s, place, clock, pid in zip(sketches, places, clocks, pids, strict=True)
@@ -98,23 +108,16 @@ def derive(plan: Plan) -> Derived:
     offset = plan.clock.offset_ns
     if plan.shift:
         cut.shift(timeline, offset)
+    first = options.first_forward_ct.get(timeline.rank, options.first_forward_ct.get(None))
+    whole = None
     if plan.window is not None:
         back = 0 if plan.shift else offset
-        cut.to_window(timeline, (plan.window[0] - back, plan.window[1] - back))
-        if not timeline.slice_count:
-            raise InputError(
-                rank.capture.path,
-                "nothing in it lies in the window",
-                where="--window",
-                todo="leave --window out to see what the capture spans, or count from its first task: +0ms:+10ms",
-            )
-        if not len(timeline.tasks):
-            timeline.warn(f"rank {timeline.rank}: no recorded task lies in the window")
-    first = options.first_forward_ct.get(timeline.rank, options.first_forward_ct.get(None))
+        path = rank.capture.path
+        whole = cut_to_window(timeline, plan.window, plan.origin, back, path, plan.records, first, plan.roles)
     if options.steps is not None and plan.roles is not None:
         from converter.steps_window import cut_to_steps
 
-        first = cut_to_steps(timeline, options.steps, plan.records, first, plan.roles)
+        whole = cut_to_steps(timeline, options.steps, plan.records, first, plan.roles, whole)
     clock = plan.clock
     if clock.causality_violations:
         timeline.warn(
@@ -123,16 +126,18 @@ def derive(plan: Plan) -> Derived:
             "better than that"
         )
     rank.annotations["vendor_times"] = vendor_times.annotate(timeline)
-    annotate.rank(rank, options, plan.roles, plan.records, first)
+    annotate.rank(rank, options, plan.roles, plan.records, first, whole)
     if options.pmu_counters:
         rank.annotations["pmu"] = pmu.annotate(timeline, options.pmu_counters)
     light = _bare_annotations(rank, plan)
     counts = {name: a.slice_count for name, a in rank.annotations.items()}
+    layers = [a.layer for a in rank.annotations.values() if a.layer is not None]
+    samples, flows = (sum(len(c) for a in layers for c in a.counters), sum(len(f.out) for a in layers for f in a.flows))
     for a in rank.annotations.values():
         a.tables.clear()  # the light ones keep what is still needed
     start = timeline.window[0] if timeline.window else first_time(timeline)
     shared = _readings(timeline, plan.one_host)[1]
-    return Derived(put(rank, plan.place), light, counts, start, shared)
+    return Derived(put(rank, plan.place), light, counts, start, shared, samples, flows)
 
 
 def _bare_annotations(rank: Rank, plan: Plan) -> Rank:
@@ -154,6 +159,7 @@ def across(derived: Sequence[Derived], options: Options, summary: Summary) -> di
     for d in derived:
         for name, annotation in d.rank.annotations.items():
             _count(summary, name, d.counts[name], annotation, f"rank {d.rank.timeline.rank}")
+    summary.warnings += annotate.doubtful_records(ranks, options)
     found = annotate.across(ranks, options, refused)
     for name, annotation in found.items():
         _count(summary, name, annotation.slice_count, annotation, "all ranks")
@@ -179,8 +185,10 @@ def _records(numbers: Sequence[int], options: Options, summary: Summary) -> dict
         except InputError as error:
             summary.failed_side_inputs.append(str(error))
             continue
-        summary.warnings += found.warnings
+        summary.warnings += [f"{printable(os.path.basename(path))}: {text}" for text in found.warnings]
         summary.damaged |= found.damaged
+        if found.damage:
+            summary.damage.append((path, found.damage))
         summary.server.update(found.server)
         for number in numbers if only is None else [only]:
             mine = found.for_rank(number) if only is None or len(found.ranks) > 1 else found.ranks[0]

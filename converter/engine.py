@@ -16,14 +16,16 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from converter import manifest
+from converter.file_kinds import refuse_capture
 from converter.remote import fetched_file
-from converter.wasm_engine import WasmEngine, protos
+from converter.wasm_engine import WasmEngine, major_version, protos
 from schemas import sql_package as npu
 from schemas.errors import EngineError, InputError, printable
 
@@ -47,6 +49,7 @@ class Result:
     def __init__(self, columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
         self.columns = list(columns)
         self.rows = rows
+        self.warning = ""  # what must be known to read them, or ""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -89,10 +92,27 @@ def message(error: str) -> str:
 
 
 class Engine:
-    """A loaded trace. Use it with `with`, or close() it."""
+    """A loaded trace. Use it with `with`, or close() it.
 
-    def __init__(self, backend: Any) -> None:
+    unread_offsets: where the trace is an archive whose manifest moves ranks, and this engine does not read it: what
+    follows from that, for people; else "".
+    """
+
+    def __init__(self, backend: Any, moved: Mapping[str, int] | None = None) -> None:
         self._backend = backend
+        self.unread_offsets = self._unread(moved) if moved else ""
+
+    def _unread(self, moved: Mapping[str, int]) -> str:
+        version = self._backend.version()
+        if version is not None and version >= manifest.FIRST_VERSION:
+            return ""
+        who = f"this engine (v{version})" if version is not None else "this engine"
+        ranks = ", ".join(printable(path.removesuffix(".pftrace"), 20) for path in list(moved)[:4])
+        more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
+        return (
+            f"{who} does not read the archive's manifest, which moves {ranks}{more}: "
+            "each rank is on its own clock here, so times of different ranks do not compare"
+        )
 
     def query(self, sql: str) -> Result:
         """Runs all statements; the result of the last one. EngineError with the engine's message otherwise."""
@@ -133,7 +153,8 @@ def open_trace(trace: str | os.PathLike[str] | bytes, *, engine: str | None = No
     for a URL without the extra `remote` or of an unknown file system.
     """
     name = "<bytes>" if isinstance(trace, bytes) else os.fspath(trace)
-    with contextlib.closing(_chunks(name, trace if isinstance(trace, bytes) else name)) as chunks:
+    moved: dict[str, int] = {}
+    with contextlib.closing(_chunks(name, trace if isinstance(trace, bytes) else name, moved)) as chunks:
         first = next(chunks, b"")  # before the engine starts: a missing file needs no engine
         if not first:
             raise InputError(name, "the file is empty")
@@ -144,7 +165,7 @@ def open_trace(trace: str | os.PathLike[str] | bytes, *, engine: str | None = No
         except BaseException:
             backend.close()
             raise
-    return Engine(backend)
+    return Engine(backend, moved)
 
 
 def _load(backend: Any, name: str, first: bytes, rest: Iterator[bytes]) -> None:
@@ -159,8 +180,8 @@ def _load(backend: Any, name: str, first: bytes, rest: Iterator[bytes]) -> None:
         raise InputError(name, f"trace_processor can't read this file: {message(error)}")
 
 
-def _chunks(name: str, trace: str | bytes) -> Generator[bytes, None, None]:
-    """The trace without gzip, piece by piece. InputError with what is wrong."""
+def _chunks(name: str, trace: str | bytes, moved: dict[str, int]) -> Generator[bytes, None, None]:
+    """The trace without gzip, piece by piece. InputError with what is wrong. moved: takes the members that a manifest moves."""
     try:
         with contextlib.ExitStack() as stack:
             raw = stack.enter_context(io.BytesIO(trace) if isinstance(trace, bytes) else _open(trace, stack))
@@ -168,8 +189,13 @@ def _chunks(name: str, trace: str | bytes) -> Generator[bytes, None, None]:
             raw.seek(0)
             file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
             chunk = file.read(TAR_CHUNK_BYTES)
+            size = CHUNK_BYTES
+            if chunk[257:262] == b"ustar":
+                size = TAR_CHUNK_BYTES
+                file.seek(0)
+                moved.update((path, ns) for path, ns in manifest.offsets(file).items() if ns)
+                file.seek(len(chunk))
             yield chunk
-            size = TAR_CHUNK_BYTES if chunk[257:262] == b"ustar" else CHUNK_BYTES
             while chunk := file.read(size):
                 yield chunk
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -181,6 +207,7 @@ def _chunks(name: str, trace: str | bytes) -> Generator[bytes, None, None]:
 def _open(name: str, stack: contextlib.ExitStack) -> BinaryIO:
     """The open file; a remote one is fetched, and goes with the stack."""
     path = stack.enter_context(fetched_file(name))
+    refuse_capture(path, name)
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise InputError(name, "not a file")
     return open(path, "rb")
@@ -224,6 +251,9 @@ class _NativeEngine:
 
     def notify_eof(self) -> Any:
         return self._call("notify_eof")
+
+    def version(self) -> int | None:
+        return major_version(self._call("status"))
 
     def execute_query(self, query: str) -> Any:
         return self._call("execute_query", query)

@@ -6,6 +6,7 @@ Names: ascend_formats.md 1 and 4 (`*` of msprof files is `{timestamp}`, `slice_{
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -27,6 +28,7 @@ SIDE_KINDS = (
 )  # fmt: skip
 
 HEAD_BYTES = 8192
+MAX_FOLDERS = 50  # looked into to tell whether a folder holds a capture
 GZIP_MAGIC = b"\x1f\x8b"
 SQLITE_MAGIC = b"SQLite format 3\x00"
 
@@ -152,6 +154,50 @@ def kind_by_content(path: str) -> FileKind:
         todo="expected are kernel_details*.csv, op_summary*.csv, task_time*.csv, trace_view.json, msprof*.json, "
         "*.trace.json[.gz], ascend_pytorch_profiler*.db, msprof*.db, or a folder with them",
     )
+
+
+def refuse_capture(path: str, shown: str, json_too: bool = False) -> None:
+    """Raises InputError where a capture, or a file of one, is given as a trace. path: a local one; shown: as given;
+    json_too: also for trace JSON, which trace_processor reads but which holds none of our tables."""
+    if os.path.isdir(path):
+        name = os.path.basename(os.path.abspath(path))
+        found = name.startswith("PROF_") or name.endswith(("_ascend_pt", "_ascend_ms")) or _holds_capture(path)
+        what = "is a capture, not a trace" if found else "is a folder, not a trace"
+        raise InputError(
+            shown, what, todo=f"convert it first: npu-perfetto convert {printable(shown)}" if found else ""
+        )
+    if not os.path.isfile(path):
+        return
+    try:
+        kind = kind_by_content(path)
+    except InputError:
+        return  # what it is instead, its reader will tell
+    if kind != "trace" or json_too:
+        raise InputError(
+            shown, "is a capture, not a trace", todo=f"convert it first: npu-perfetto convert {printable(shown)}"
+        )
+
+
+def _holds_capture(path: str) -> bool:
+    """Is there a profile in it, or in a folder just below it?"""
+    with contextlib.suppress(OSError):
+        for looked, (_, folders, files) in enumerate(os.walk(path)):
+            if any(kind_by_name(name) or name.endswith(("_ascend_pt", "_ascend_ms")) for name in [*files, *folders]):
+                return True
+            if looked >= MAX_FOLDERS:
+                break
+    return False
+
+
+def refuse_trace(path: str, shown: str) -> None:
+    """Raises InputError where a Perfetto trace, or an archive of some, is given as a table."""
+    head = _head(path)
+    if head.startswith(GZIP_MAGIC):
+        head = _unzipped(head)
+    archive = head[257:262] == b"ustar" and head.startswith(b"manifest.json\0")
+    # Field 1 of perfetto.protos.Trace; the first of ours is the clock of the trace or its id.
+    if archive or (head[:1] == b"\x0a" and b"\0" in head[:HEAD_BYTES]):
+        raise InputError(shown, "is a trace, not a kernel CSV", todo="ask it with `npu-perfetto report` or `sql`")
 
 
 def check_database(path: str) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from annotators.times import NOT_RECOVERABLE, RankTimes, rank_times, task_window
-from converter.file_kinds import is_folder, kind_by_name
+from converter.file_kinds import is_folder, kind_by_name, refuse_trace
 from converter.ranks import rank_in_name
 from converter.remote import check_inputs, is_remote
-from converter.window import Window
+from converter.window import Window, doubts
 from schemas.errors import InputError, UsageError, printable
 from schemas.kernel_rows import KernelRows
 from schemas.tally import Tally
@@ -39,7 +39,8 @@ class FileTimes:
     times: RankTimes
 
     def as_dict(self) -> dict[str, Any]:
-        """`file` and the columns of `npu_rank_times`: ns, integers exact; gap_ratio null where there is no window."""
+        """`file` and the columns of `npu_rank_times`: ns, integers exact; gap_ratio null where there is no window,
+        duration_wait_sum_ns where no wait is recorded."""
         return {"file": self.file, "rank": self.rank, **self.times.as_dict()}
 
 
@@ -72,6 +73,7 @@ def account(path: str, window: Window | None, say: Say, local: str | None = None
 
     file = Path(local or path)
     is_folder(str(file))  # FIFOs and devices are refused: reading one would wait for ever
+    refuse_trace(str(file), path)
     tally, shown = Tally(), printable(path)
 
     def warn(text: str, damaged: bool = False) -> None:
@@ -101,6 +103,8 @@ def account(path: str, window: Window | None, say: Say, local: str | None = None
     if asked:  # as in a trace cut to the window: a task of no length belongs to it where it starts before its end
         inside = (dur > 0) | (ts < asked[1])
         ts, dur, wait_ns = ts[inside], dur[inside], wait_ns[inside]
+        for doubt in doubts(window.text if window else "", asked, recorded):
+            say(f"{shown}: {doubt}", False)
     times = rank_times(ts, dur, wait_ns, asked)
     if asked and (asked[0] < recorded[0] or asked[1] > recorded[1]):
         some = "holds no recorded task" if not times.kernel_count else "reaches beyond the recorded tasks"
@@ -115,7 +119,7 @@ def account(path: str, window: Window | None, say: Say, local: str | None = None
 def _recorded_tasks(rows: KernelRows, strings: StringPool) -> Bool:
     """bool[n]: the rows of a task_time file that are recorded tasks. It lists every task of the device: events and
     profiler marks would widen the window (1067 instead of 14 ms in one real capture)."""
-    from converter.assemble import TASK_TYPES
+    from converter.places import TASK_TYPES
 
     kind = next((c for c in rows.columns if c.key == "task_type" and c.kind == "text"), None)
     if kind is None:
@@ -140,9 +144,10 @@ _HEADS = ("kernels", "wall ms", "duration ms", "+ waits ms", "union ms", "gap ms
 
 
 def _cells(times: RankTimes) -> tuple[str, ...]:
-    lengths = (times.wall_ns, times.duration_sum_ns, times.duration_wait_sum_ns, times.busy_union_ns, times.gap_ns)
+    waits = "-" if times.duration_wait_sum_ns is None else exact_ms(times.duration_wait_sum_ns)
     ratio = "-" if times.gap_ratio is None else f"{100 * times.gap_ratio:.2f}"
-    return (str(times.kernel_count), *map(exact_ms, lengths), ratio)
+    lengths = [exact_ms(ns) for ns in (times.wall_ns, times.duration_sum_ns, times.busy_union_ns, times.gap_ns)]
+    return (str(times.kernel_count), *lengths[:2], waits, *lengths[2:], ratio)
 
 
 def table(rows: Sequence[FileTimes]) -> str:
@@ -157,4 +162,6 @@ def table(rows: Sequence[FileTimes]) -> str:
     for row, figures in zip(rows, cells, strict=True):
         out += [printable(row.file, 1_000), line(figures)]
     out += ["", "duration counts overlap twice; + waits adds recorded waits, which overlap too.", NOT_RECOVERABLE]
+    if any(row.times.duration_wait_sum_ns is None for row in rows):
+        out.append("- under + waits: no wait is recorded.")
     return "\n".join(out)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from converter.device_tracks import COMMUNICATION, stream_tracks
+from converter.missing_rows import warn_of_missing_rows
 from converter.places import Place, task_order
 from schemas.kernel_rows import KernelRows
 from schemas.timeline import NO_TEXT, NULL, Column, Int64, IntArray, SliceBatch, Timeline
@@ -52,6 +53,7 @@ def place_rows(timeline: Timeline, process: int, rows: KernelRows, parts: TraceP
             at, k = _match_kernels(h, parts.device_id, rows, kernel)
             places.append(_join(timeline, h, at, kernel[k], rows, parts.device_id[at], parts.stream_id[at]))
             left[kernel[k]] = False
+            warn_of_missing_rows(timeline, parts, at, rows.ts[kernel])
         if parts.communication is not None and len(comm):
             c = parts.communication
             free = np.ones(len(c), np.bool_)

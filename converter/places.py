@@ -8,6 +8,9 @@ import numpy as np
 
 from schemas.timeline import NO_TEXT, NULL, Bool, Int32, Int64, IntArray, SliceBatch
 
+#: Task Types that are recorded tasks where no kernel_details exists (design.md, Recorded tasks).
+TASK_TYPES = ("AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU", "DSA_SQE")
+
 
 @dataclass
 class Place:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from converter import report_capture, report_steps
+from converter import report_capture, report_step_table, report_steps
 from converter.engine import open_trace
 from converter.parallel import Workers
 from converter.report_facts import facts_view
@@ -25,7 +25,7 @@ SECTIONS: dict[str, Callable[[Tables, Limits], View]] = {
     "clocks": report_capture.clocks_view,
     "gaps": report_capture.gaps_view,
     "patterns": report_capture.patterns_view,
-    "steps": report_steps.steps_view,
+    "steps": report_step_table.steps_view,
     "segments": report_steps.segments_view,
     "tails": report_steps.tails_view,
     "deepep": report_steps.deepep_view,
@@ -124,7 +124,7 @@ def to_json(reports: Sequence[Tables], table: str | None) -> str:
     if table:
         return _rows_json([(t, t[table].columns, t[table].rows) for t in reports]) + "\n"
     parts = {name: [(t, t[name].columns, t[name].rows) for t in reports] for name in JSON_TABLES}
-    parts["steps_summary"] = [(t, *report_steps.steps_summary(t)) for t in reports]
+    parts["steps_summary"] = [(t, *report_step_table.steps_summary(t)) for t in reports]
     body = ",\n".join(f"{json.dumps(name)}: {_rows_json(rows)}" for name, rows in parts.items())
     return f"{{{body}}}\n"
 

@@ -6,9 +6,13 @@ from collections import defaultdict
 from typing import Any
 
 from annotators.times import NOT_RECOVERABLE, idealisation
-from converter.report_facts import Facts, by_rank, reason
+from annotators.vendor_times import WHY_THEY_DIFFER
+from converter.report_facts import Facts, by_rank, reason, spell_ranks
 from converter.report_tables import Tables
 from converter.report_view import Grid, Limits, View, columns, ms, name, number, percent, plural, us
+
+#: The Overlap Analysis is written in rounded microseconds: free and gap that are nearer to each other are alike.
+ALIKE_NS = 1_000
 
 #: From this gap share on the arithmetic of "removed entirely" says nothing that anyone could take for a gain.
 ARITHMETIC_BELOW = 0.5
@@ -21,7 +25,7 @@ def ranks_view(tables: Tables, limits: Limits) -> View:
         "ranks",
         "Ranks",
         "Four kinds of time, each with its own question. wall: how long the window is. duration: recorded work, overlap "
-        "counted twice. + waits: with recorded waits, which overlap too. union: how long at least one task was "
+        "counted twice. + waits: with recorded waits, which overlap too; - where none is recorded. union: how long at least one task was "
         f"recorded. {NOT_RECOVERABLE}",
     )
     heads = ("rank", "tasks", "wall ms", "duration ms", "+ waits ms", "union ms", "gap ms", "gap %")
@@ -33,7 +37,7 @@ def ranks_view(tables: Tables, limits: Limits) -> View:
         view.notes.append("no recorded task.")
         return view
     view.grids.append(Grid(heads, cells))
-    if any(r["duration_wait_sum_ns"] is None for r in rows):
+    if any(r["duration_sum_ns"] is None for r in rows):
         view.notes.append(
             "-: the sum exceeds what 64 bits of nanoseconds hold (292 years); a duration or wait is wrong."
         )
@@ -55,8 +59,11 @@ def vendor_view(tables: Tables, limits: Limits) -> View:
         steps[row["rank"]].append(row)
     heads = ("rank", "step", "computing ms", "comm. ms", "not overl. ms", "free ms", "union ms", "gap ms", "from")
     cells = []
+    equal = []
     for rank, rows in steps.items():
         mine = ours.get(rank, {})
+        free = sum(row["free_ns"] or 0 for row in rows)
+        equal.append(abs(free - (mine.get("gap_ns") or 0)) < ALIKE_NS)
         own = [ms(mine.get("busy_union_ns")), ms(mine.get("gap_ns"))]
         for row in rows:
             last = own if len(rows) == 1 else ["", ""]
@@ -68,11 +75,17 @@ def vendor_view(tables: Tables, limits: Limits) -> View:
         "vendor",
         "Vendor times and ours",
         "Computing, communication, not overlapped and free by the vendor's definition (step_trace_time.csv), per step; "
-        "union and gap as above, over the window. They differ: memcpy and event waits count as free there, "
-        "communication rows count as recorded here.",
+        "union and gap as above, over the window. Copies and event waits are in neither's busy time.",
     )
     if cells:
         view.grids.append(Grid(heads, cells, names=columns(1), text=columns(1, 8)))
+        view.notes.append("Free and gap agree here to a microsecond." if all(equal) else WHY_THEY_DIFFER)
+        cut = [rank for rank in steps if "cut" in by_rank(tables).get(rank, {})]
+        if cut:
+            view.notes.append(
+                f"The trace was cut ({spell_ranks(cut)}): the vendor's intervals are clipped to the window, and its steps, "
+                "whose ranges only a whole capture shows, are not told apart."
+            )
     else:
         view.notes.append(reason(by_rank(tables), "vendor_times"))
     return view

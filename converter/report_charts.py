@@ -83,6 +83,10 @@ def _stack_panel(panel: Any, steps: Sequence[dict[str, Any]], rank: int) -> list
     rest = wall - sum(parts.values())
     parts["other"] = np.maximum(rest, 0)
     notes = []
+    if len({s[source] for _, s in known for source in ("draft_source", "verify_source")} - {None}) > 1:
+        notes.append(
+            "Draft and verify are two measurements here: from records, and of linked tasks where there is none."
+        )
     if len(known) < len(steps):
         notes.append("A step whose wall time is not known has no bar.")
     if (rest < -0.001).any():

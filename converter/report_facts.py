@@ -36,7 +36,7 @@ GROUPS = {"capture.distributed_": "distributed", "server.": "server", "run.": "r
 
 #: Facts that have a table or an item of their own, or that only `check` needs.
 _ELSEWHERE = re.compile(
-    r"^(source|ranks|flows|times\.|clock\.|vendor_times|input_|tool\.|group_gaps\.|refused\.|skipped\.|dspark\.|tallies)"
+    r"^(source|ranks|flows|cut$|times\.|clock\.|vendor_times|input_|tool\.|group_gaps\.|refused\.|skipped\.|dspark\.|tallies)"
 )
 
 Facts = dict[str, str]
@@ -130,7 +130,8 @@ def _window(facts: Facts) -> str:
     if "times.wall_ns" not in facts:
         return "no recorded task"
     count = plural(int(facts.get("times.kernel_count", 0)), "recorded task")
-    return f"{ms(int(facts['times.wall_ns']))} ms from {facts.get('times.window_ts')} ns, {count}"
+    cut = f", cut by --{facts['cut']}" if "cut" in facts else ""
+    return f"{ms(int(facts['times.wall_ns']))} ms from {facts.get('times.window_ts')} ns, {count}{cut}"
 
 
 def _input(facts: Facts) -> str:

@@ -1,124 +1,29 @@
-"""The sections of a report that need steps: the step table, segments, tails, DeepEP, replays."""
+"""The sections of a report about what steps consist of: segments, tails, DeepEP, replays."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from converter.report_facts import by_rank, reason
 from converter.report_tables import Tables
-from converter.report_view import Grid, Limits, View, columns, median, ms, name, number, percent, plural, spread, us
-
-#: Columns of npu_step_report in the step table: head, column, what kind of number. Times in ms.
-STEP_COLUMNS = (
-    ("bs", "bs", "count"),
-    ("tok", "num_verify_tokens", "count"),
-    ("wall", "step_wall_ms", "ms"),
-    ("draft", "draft_ms", "ms"),
-    ("verify", "verify_ms", "ms"),
-    ("outside", "unattributed_ms", "ms"),
-    ("tail", "tail_ms", "ms"),
-    ("exposed", "exposed_comm_ms", "ms"),
-    ("replay", "pre_replay_gap_ms", "ms"),
-    ("gaps", "gap_ms", "ms"),
-    ("commit", "avg_commit_len", "mean"),
-    ("TPOT", "effective_tpot_ms", "ms"),
-    ("tok/s", "tokens_per_s", "count"),
+from converter.report_view import (
+    Grid,
+    Limits,
+    Row,
+    View,
+    columns,
+    grouped,
+    median,
+    ms,
+    name,
+    number,
+    percent,
+    spread,
+    us,
 )
 
-#: What the summaries are made of; in this order in the json's steps_summary too.
-METRICS = (*(column for _, column, _ in STEP_COLUMNS), "step_gpu_ms", "committed_tokens")
-
 PARTS = ("accept", "tp_sync", "finalize", "out_tokens", "commit", "other")
-Row = dict[str, Any]
-
-
-def grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    """The rows by the values of these columns, in order of first appearance."""
-    out: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        out[tuple(row[key] for key in keys)].append(row)
-    return dict(out)
-
-
-def steps_view(tables: Tables, limits: Limits) -> View:
-    """One table per rank, its summary below, and one over the run."""
-    view = View(
-        "steps",
-        "Steps",
-        "Times in ms. wall: start to start; draft, verify: elapsed on the current stream; outside: step on the device "
-        "less both (it flags time, it does not say where); tail: after verify; exposed: communication not covered by "
-        "other work; replay: before replays without a recorded task; gaps: in the whole step. TPOT = wall / commit "
-        "length: a longer acceptance is not a lower TPOT. - is not known, not zero.",
-    )
-    rows = tables.dicts("steps")
-    if not rows:
-        view.notes.append(reason(by_rank(tables), "steps"))
-        return view
-    decimals = _decimals(rows)
-    for (rank,), steps in grouped(rows, "rank").items():
-        numbered = [(str(i) if s["forward_ct"] is None else str(s["forward_ct"]), s) for i, s in enumerate(steps)]
-        shown = numbered
-        if len(numbered) > limits.steps:
-            by_length = sorted(numbered, key=lambda n: -(n[1]["step_wall_ms"] or 0))[: limits.steps]
-            keep = {id(s) for _, s in by_length}
-            shown = [n for n in numbered if id(n[1]) in keep]
-        caption = f"Rank {rank}, {plural(len(steps), 'step')}"
-        if len(shown) < len(numbered):
-            caption += f", the {len(shown)} longest shown"
-        if any(s["forward_ct"] is None for s in steps):
-            caption += "; forward_ct is not known, steps are counted from 0"
-        cells = [[label, *_step_cells(step, decimals)] for label, step in shown]
-        cells += _summary(steps, decimals)
-        grid = Grid(("step", *(head for head, _, _ in STEP_COLUMNS)), cells, caption, summary=4)
-        grid.open = ["" if s["forward_ct"] is None else f"--step {s['forward_ct']} --rank {rank}" for _, s in shown]
-        view.grids.append(grid)
-    ranks = len(grouped(rows, "rank"))
-    if ranks > 1:
-        heads = ("run", *(head for head, _, _ in STEP_COLUMNS))
-        view.grids.append(
-            Grid(
-                heads,
-                _summary(rows, decimals),
-                f"All {ranks} ranks, {plural(len(rows), 'step of one rank', 'steps of one rank each')}",
-            )
-        )
-    return view
-
-
-def _decimals(rows: Sequence[Row]) -> int:
-    """So many that the longest step takes six characters."""
-    longest = max((s["step_wall_ms"] or 0 for s in rows), default=0)
-    return 3 if longest < 100 else 2 if longest < 1000 else 1
-
-
-def _text(value: float | int | None, kind: str, decimals: int) -> str:
-    return number(value, {"ms": decimals, "mean": 2, "count": 0}[kind])
-
-
-def _step_cells(step: Row, decimals: int) -> list[str]:
-    return [_text(step[column], kind, decimals) for _, column, kind in STEP_COLUMNS]
-
-
-def _summary(steps: Sequence[Row], decimals: int) -> list[list[str]]:
-    """The rows count, median, p90 and max."""
-    spreads = [(spread(s[column] for s in steps), kind) for _, column, kind in STEP_COLUMNS]
-    out = [["count", *(str(s.count) for s, _ in spreads)]]
-    for row in ("median", "p90", "max"):
-        out.append([row, *(_text(getattr(s, row), kind, decimals) for s, kind in spreads)])
-    return out
-
-
-def steps_summary(tables: Tables) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Columns and rows of the json's steps_summary: per rank and metric, then over the run (rank null)."""
-    rows, out = tables.dicts("steps"), []
-    groups: list[tuple[int | None, list[Row]]] = [(rank, steps) for (rank,), steps in grouped(rows, "rank").items()]
-    for rank, steps in [*groups, (None, rows)] if rows else []:
-        for metric in METRICS:
-            s = spread(step[metric] for step in steps)
-            out.append((rank, metric, s.count, s.median, s.p90, s.max))
-    return ["rank", "metric", "count", "median", "p90", "max"], out
 
 
 def segments_view(tables: Tables, limits: Limits) -> View:
@@ -128,8 +33,13 @@ def segments_view(tables: Tables, limits: Limits) -> View:
         "Segments",
         "Medians. Three times that are not each other: the sum of kernel durations (all streams, overlap counted "
         "twice), the stage's elapsed time on the current stream, the wall time of the whole step. others: other "
-        "streams than the main one. resid.: recorded less placed.",
+        "streams than the main one. resid.: the recorded length less first start to last end of the linked tasks; of draft "
+        "it is what the segment does before the draft forward (embedding, metadata and sampling copies). known by: "
+        "inferred: as long as the record says, ending with the last linked task; linked: no record, first to last linked "
+        "task: another measurement, in a row of its own.",
     )
+    cut = {r["id"] for r in tables.dicts("cut_slices")}
+    found = tables.dicts("segments")
     wall = {k[0]: median(s["step_wall_ms"] for s in v) for k, v in grouped(tables.dicts("steps"), "rank").items()}
     head = "rank, segment, steps, sum ms, elapsed ms, step wall ms, union ms, others ms, resid. us, known by"
     cells = [
@@ -143,15 +53,24 @@ def segments_view(tables: Tables, limits: Limits) -> View:
             ms(median(r["busy_union_ns"] for r in rows)),
             ms(median(r["other_stream_busy_ns"] for r in rows)),
             us(median(r["residual_ns"] for r in rows)),
-            "+".join(sorted({name(r["evidence"]) for r in rows})),
+            name(evidence),
         ]
-        for (rank, segment), rows in sorted(grouped(tables.dicts("segments"), "rank", "segment").items())
+        for (rank, segment, evidence), rows in sorted(
+            grouped([r for r in found if r["id"] not in cut], "rank", "segment", "evidence").items(), key=str
+        )
     ]
+    view.notes += _cut_note(found, cut)
     if cells:
         view.grids.append(Grid(head.split(", "), cells, text=columns(1, 9)))
-    else:
+    elif not found:
         view.notes.append(reason(by_rank(tables), "segments"))
     return view
+
+
+def _cut_note(rows: Sequence[Row], cut: set[int]) -> list[str]:
+    """What stays out of the medians because an edge of the window may have shortened it."""
+    steps = {(r["rank"], r["forward_ct"]) for r in rows if r["id"] in cut}
+    return ["Steps that the window cuts are left out: what it shows of them may be a part."] if steps else []
 
 
 def tails_view(tables: Tables, limits: Limits) -> View:
@@ -160,22 +79,31 @@ def tails_view(tables: Tables, limits: Limits) -> View:
         "tails",
         "Eager tail",
         "What runs after target_verify, by part, in the order of the code. elapsed: first start to last end; parts may "
-        "overlap, so they do not add up to the tail. other: what no kernel name tells.",
+        "overlap, so they do not add up to the tail. other: what no kernel name tells. known by: inferred: the tasks are "
+        "linked to the step, their part is told from names and order.",
     )
-    heads = ("rank", "part", "steps", "kernels", "elapsed us", "p90 us", "max us", "busy us")
+    heads = ("rank", "part", "steps", "kernels", "elapsed us", "p90 us", "max us", "busy us", "known by")
     order = {part: i for i, part in enumerate(PARTS)}
-    groups = grouped(tables.dicts("tails"), "rank", "part")
+    cut = {r["id"] for r in tables.dicts("cut_slices")}
+    found = tables.dicts("tails")
+    groups = grouped([r for r in found if r["id"] not in cut], "rank", "part")
     cells = []
     for (rank, part), rows in sorted(groups.items(), key=lambda g: (g[0][0], order.get(g[0][1], len(PARTS)))):
         s = spread(r["dur"] for r in rows)
         kernels = number(median(r["kernel_count"] for r in rows))
         busy = us(median(r["busy_ns"] for r in rows))
-        cells.append([str(rank), name(part), number(s.count), kernels, us(s.median), us(s.p90), us(s.max), busy])
+        figures = [number(s.count), kernels, us(s.median), us(s.p90), us(s.max), busy]
+        cells.append([str(rank), name(part), *figures, _known_by(rows)])
+    view.notes += _cut_note(found, cut)
     if cells:
-        view.grids.append(Grid(heads, cells, "kernels, elapsed, busy: medians", text=columns(1)))
-    else:
+        view.grids.append(Grid(heads, cells, "kernels, elapsed, busy: medians", text=columns(1, 8)))
+    elif not found:
         view.notes.append(reason(by_rank(tables), "tails"))
     return view
+
+
+def _known_by(rows: Sequence[Row]) -> str:
+    return "+".join(sorted({name(r["evidence"]) for r in rows}))
 
 
 def deepep_view(tables: Tables, limits: Limits) -> View:
@@ -184,8 +112,8 @@ def deepep_view(tables: Tables, limits: Limits) -> View:
         "deepep",
         "DeepEP",
         "Total communication is not exposed communication. in_kernel_wait: total is the kernel's time, which waits for "
-        "its peers inside; exposed is the part with no other stream computing. recv_hook: total is issue to done; "
-        "exposed is what is left at the hook.",
+        "its peers inside: how much of it is waiting is not recorded; exposed is the part with no other stream computing. "
+        "recv_hook: total is issue to done; exposed is what is left at the hook.",
     )
     facts = by_rank(tables)
     heads = (
@@ -239,19 +167,31 @@ def replays_view(tables: Tables, limits: Limits) -> View:
         "Graph replays",
         "prepare: host time from the step's last submission before the call, to the call; gap: time before the replay's "
         "first task that no recorded task covers. A long preparation behind running work leaves no gap. graph.update is "
-        "listed where the trace holds it.",
+        "listed where the trace holds it. known by: linked: the call by id, flow or replay order; recorded: no call known.",
     )
-    heads = ("rank", "model", "replays", "prepare us", "p90 us", "max us", "gap us", "p90 us", "max us", "gap sum ms")
+    heads = (
+        "rank",
+        "model",
+        "replays",
+        "prepare us",
+        "p90 us",
+        "max us",
+        "gap us",
+        "p90 us",
+        "max us",
+        "gap sum ms",
+        "known by",
+    )
     cells = []
     for (rank, model), rows in sorted(grouped(tables.dicts("replays"), "rank", "model_id").items(), key=_known_first):
         prepare, gap = spread(r["prepare_ns"] for r in rows), spread(r["exposed_gap_ns"] for r in rows)
         figures = [us(v) for s in (prepare, gap) for v in (s.median, s.p90, s.max)]
         total = ms(sum(r["exposed_gap_ns"] or 0 for r in rows))
-        cells.append([str(rank), name(model), number(len(rows)), *figures, total])
+        cells.append([str(rank), name(model), number(len(rows)), *figures, total, _known_by(rows)])
     if not cells:
         view.notes.append(reason(by_rank(tables), "replays"))
         return view
-    view.grids.append(Grid(heads, cells, "prepare, gap: medians"))
+    view.grids.append(Grid(heads, cells, "prepare, gap: medians", text=columns(10)))
     host = _host(tables, limits)
     if host.rows:
         view.grids.append(host)
@@ -272,5 +212,5 @@ def _host(tables: Tables, limits: Limits) -> Grid:
         total = ms(sum(r["dur"] for r in rows))
         cells.append([str(rank), name(event), number(s.count), total, us(s.median), us(s.max)])
     heads = ("rank", "host event", "times", "total ms", "median us", "longest us")
-    caption = "What the host did in prepare; unnamed: no host event covers it"
+    caption = "What the host did in prepare, inferred from time; unnamed: no host event covers it"
     return Grid(heads, cells, caption, columns(1), columns(1))

@@ -44,6 +44,10 @@ MORE = {
     "deepep_peers": Source("npu.deepep", "SELECT * FROM npu_deepep_peers ORDER BY rank, group_index"),
     "replay_host": Source("npu.replays", "SELECT * FROM npu_replay_host ORDER BY rank, ts"),
     "step_times": Source("npu.steps", "SELECT rank, ts, forward_ct, dur FROM npu_steps ORDER BY rank, ts"),
+    "cut_slices": Source(
+        "npu.report",
+        "SELECT m.id FROM _npu_slice_steps AS m JOIN _npu_step_slices AS s ON s.id = m.step_id WHERE s.cut = 'window'",
+    ),
     "gap_times": Source("npu.gaps", "SELECT rank, ts, dur FROM npu_gaps ORDER BY rank, ts"),
 }
 
@@ -55,8 +59,8 @@ NEEDS = {
     "gaps": ("gaps", "ranks", "gap_classes", "group_gaps"),
     "patterns": ("patterns",),
     "steps": ("steps",),
-    "segments": ("segments", "steps"),
-    "tails": ("tails",),
+    "segments": ("segments", "steps", "cut_slices"),
+    "tails": ("tails", "cut_slices"),
     "deepep": ("deepep", "deepep_peers"),
     "replays": ("replays", "replay_host"),
 }
@@ -89,8 +93,15 @@ class Tables:
 def load(engine: Engine, trace: str, names: Iterable[str], limits: dict[str, int] | None = None) -> Tables:
     """Reads the named tables and the facts of a loaded trace. limits: table -> how many of its first rows are enough.
 
-    Raises EngineError, and InputError where the trace is none of ours or was cut: run-wide facts stand at its end.
+    Raises EngineError, and InputError where the trace is none of ours or was cut (run-wide facts stand at its end), or where it
+    is an archive whose clock offsets the engine does not read.
     """
+    if engine.unread_offsets:
+        raise InputError(
+            trace,
+            engine.unread_offsets,
+            todo="give --engine a Perfetto of v58 or later, or convert with --layout single",
+        )
     tables = Tables(trace)
     for name in dict.fromkeys(("facts", *names)):
         source = TABLES.get(name) or MORE[name]

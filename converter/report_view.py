@@ -5,12 +5,16 @@ Cells and sentences are plain text and may hold names of the input: who writes t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 UNKNOWN = "-"
+
+Row = dict[str, Any]
 
 
 @dataclass
@@ -106,6 +110,14 @@ def name(value: object) -> str:
 def plural(count: int, one: str, many: str | None = None) -> str:
     """`1 gap`, `2 gaps`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    """The rows by the values of these columns, in order of first appearance."""
+    out: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        out[tuple(row[key] for key in keys)].append(row)
+    return dict(out)
 
 
 def columns(*indexes: int) -> frozenset[int]:

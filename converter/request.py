@@ -13,6 +13,9 @@ from converter.target import check_target, make_out_dir
 from converter.window import parse_duration, parse_window
 from schemas.errors import UsageError, printable
 
+#: Endings of other formats, which a Perfetto trace must not be taken for.
+MISLEADING = (".json", ".jsonl", ".csv", ".db", ".sqlite", ".txt", ".md", ".html", ".svg", ".png", ".zip", ".xlsx")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -173,11 +176,24 @@ def _steps(text: str | None) -> tuple[int, int] | None:
         return None
     first, colon, last = text.partition(":")
     if not colon:
-        raise UsageError(f"--steps: {printable(text, 40)!r} is not A:B")
+        raise UsageError(f"--steps: {printable(text, 40)!r} is not A:B, two forward_ct; for example 1204:1210")
     a, b = _whole(first, "--steps"), _whole(last, "--steps")
     if b < a:
         raise UsageError("--steps: B is before A")
     return a, b
+
+
+def odd_ending(target: str, layout: str) -> str:
+    """A warning where the target's name says something else than what is written, or ""."""
+    name = os.path.basename(target)
+    name = name[:-3] if name.lower().endswith(".gz") else name
+    ending = os.path.splitext(name)[1].lower()
+    right = ".tar" if layout == "archive" else ".pftrace"
+    wrong = {*MISLEADING, ".pftrace" if layout == "archive" else ".tar"}
+    if ending not in wrong:
+        return ""
+    what = "a tar of Perfetto traces" if layout == "archive" else "a Perfetto trace"
+    return f"{printable(target)}: is written as {what}, not as {ending}; name it FILE{right}"
 
 
 def targets(request: Request) -> list[tuple[list[str], str]]:

@@ -25,13 +25,14 @@ _TEXTS = ("name", "op_type", "op_state", "accelerator_core", "input_shapes")
 
 @dataclass
 class Sketch:
-    """A rank as it was read. timeline: the light one; first: the earliest time in it; launch: `launch_check`'s."""
+    """A rank as it was read. timeline: the light one; first, last: the earliest and the latest time in it; launch: `launch_check`'s."""
 
     timeline: Timeline
     held: Held
     host: HostFacts
     declared_ranks: Any
     first: int
+    last: int
     launch: tuple[int, int, int]
 
 
@@ -42,6 +43,13 @@ def first_time(timeline: Timeline) -> int:
     return min(firsts, default=0)
 
 
+def last_time(timeline: Timeline) -> int:
+    """The latest time of anything recorded; 0 in an empty Timeline."""
+    lasts = [int((b.ts + b.dur).max()) for b in timeline.slices if len(b)]
+    lasts += [int(c.ts.max()) for c in timeline.counters if len(c)]
+    return max(lasts, default=0)
+
+
 def sketch(rank: Rank, held: Held, roles: Roles | None) -> Sketch:
     """roles: where ranks are to be compared, so that anchors are needed; None for one rank alone."""
     timeline = rank.timeline
@@ -50,7 +58,8 @@ def sketch(rank: Rank, held: Held, roles: Roles | None) -> Sketch:
         rows, _ = anchor_rows(timeline, roles)
         light.tasks = _rows(timeline, light, rows)
     first = timeline.window[0] if timeline.window else first_time(timeline)
-    return Sketch(light, held, rank.side.host, rank.side.declared_ranks, first, launch_check(timeline))
+    last = timeline.window[1] if timeline.window else last_time(timeline)
+    return Sketch(light, held, rank.side.host, rank.side.declared_ranks, first, last, launch_check(timeline))
 
 
 def busy_only(timeline: Timeline) -> Timeline:

@@ -19,11 +19,13 @@ from schemas.errors import EngineError, InputError, NpuPerfettoError, UsageError
 
 @dataclass
 class Answer:
-    """Rows of all traces; with several traces the first column is `trace`. failures: one error per trace that failed."""
+    """Rows of all traces; with several traces the first column is `trace`. failures: one error per trace that failed;
+    warnings: one line each, about rows that are there."""
 
     columns: list[str] = field(default_factory=list)
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     failures: list[NpuPerfettoError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     answered: int = 0
 
 
@@ -81,6 +83,8 @@ def run(
         answer.columns = ["trace", *found.columns] if several else found.columns
         answer.rows.extend((trace, *row) if several else row for row in found.rows)
         answer.answered += 1
+        if found.warning:
+            answer.warnings.append(f"{printable(trace)}: {found.warning}")
     return answer
 
 
@@ -88,7 +92,9 @@ def ask(trace: str, query: str, engine: str | None) -> Result | NpuPerfettoError
     """The rows of one trace, or why there are none."""
     try:
         with open_trace(trace, engine=engine) as tp:
-            return tp.query(query)
+            found = tp.query(query)
+            found.warning = tp.unread_offsets
+            return found
     except InputError as error:
         return error
     except EngineError as error:

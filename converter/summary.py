@@ -9,6 +9,17 @@ from schemas.errors import printable
 from schemas.timeline import Timeline
 
 
+def told(recorded: int, derived: int, what: str) -> str:
+    """`2,782 slices + 657 derived`: what the input recorded, and what was derived from it."""
+    text = f"{recorded:,} {what}" + "s" * (recorded != 1)
+    return f"{text} + {derived:,} derived" if derived else text
+
+
+def of_rank(text: str, rank: int, several: bool) -> str:
+    """A warning with its rank in front, where there are several and it does not begin with one."""
+    return f"rank {rank}: {text}" if several and not text.startswith("rank ") else text
+
+
 @dataclass
 class Summary:
     """One trace. annotators: name -> {"slices": count, "skipped": reason or None}."""
@@ -25,13 +36,17 @@ class Summary:
     failed_side_inputs: list[str] = field(
         default_factory=list
     )  # --dspark files that failed: exit 1, the trace is there
+    damage: list[tuple[str, list[str]]] = field(default_factory=list)  # damaged input, what is wrong with it
+    derived_flows: int = 0
+    derived_samples: int = 0
     skipped: bool = False  # under --skip-existing: the trace that is there is of these inputs
 
     @property
     def strict_failure(self) -> bool:
         return self.lost or self.damaged or bool(self.refused)
 
-    def add_rank(self, timeline: Timeline) -> None:
+    def add_rank(self, timeline: Timeline, damage: list[str], several: bool) -> None:
+        """damage: what is wrong with the bytes of its input; several: there are more ranks, so warnings name theirs."""
         tally = timeline.tally
         window = timeline.window
         self.ranks.append(
@@ -45,8 +60,10 @@ class Summary:
                 "clock": dict(timeline.clock.__dict__),
             }
         )
-        self.warnings += timeline.warnings
+        self.warnings += [of_rank(text, timeline.rank, several) for text in timeline.warnings]
         self.damaged |= timeline.damaged
+        if damage:
+            self.damage.append((timeline.source, [of_rank(text, timeline.rank, several) for text in damage]))
         for what in ("slices", "flows", "counters"):
             if getattr(tally, what).dropped:
                 self.lost = True
@@ -59,8 +76,16 @@ class Summary:
             "ranks": self.ranks,
             "annotators": self.annotators,
             "warnings": self.warnings,
+            "damage": [{"input": source, "what": what} for source, what in self.damage],
             "refused": self.refused,
         }
+
+    def damages(self) -> list[str]:
+        """A line per damaged input: what is wrong with it first."""
+        return [
+            f"{printable(source)}: is damaged: {what[0]}" + (f" (and {len(what) - 1} more)" if len(what) > 1 else "")
+            for source, what in self.damage
+        ]
 
     def losses(self) -> list[str]:
         """A line per rank, kind and reason: how many, and where the first one is."""
@@ -83,10 +108,8 @@ class Summary:
 
         ranks = "1 rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
         derived = sum(a["slices"] for a in self.annotators.values())
-        text = (
-            f"{printable(self.output)}: {ranks}, {total('slices'):,} slices, {total('flows'):,} flows, "
-            f"{total('counters'):,} counter samples"
+        return (
+            f"{printable(self.output)}: {ranks}, {told(total('slices'), derived, 'slice')}, "
+            f"{told(total('flows'), self.derived_flows, 'flow')}, "
+            f"{told(total('counters'), self.derived_samples, 'counter sample')}; {self.bytes / 1e6:,.1f} MB"
         )
-        if derived:
-            text += f", {derived:,} derived slices"
-        return text + f"; {self.bytes / 1e6:,.1f} MB"

@@ -13,7 +13,7 @@ WARNINGS_SHOWN = 10
 
 
 class Talk:
-    """quiet: only errors; verbose: each step and every warning."""
+    """quiet: only errors and damaged inputs; verbose: each step and every warning."""
 
     def __init__(self, quiet: bool, verbose: bool) -> None:
         self.quiet, self.verbose = quiet, verbose
@@ -52,23 +52,36 @@ class Talk:
     def error(self, text: str) -> None:
         print(f"npu-perfetto: {text}", file=sys.stderr, flush=True)
 
-    def report(self, summary: Summary) -> None:
-        """Warnings, losses, refusals and the headline of a trace."""
+    def warn(self, text: str) -> None:
+        if not self.quiet:
+            print(f"warning: {text}", file=sys.stderr, flush=True)
+
+    def report(self, summary: Summary, name: str = "", strict: bool = False) -> None:
+        """Warnings, losses, refusals and the headline of a trace. name: of its input, where there are several; strict:
+        losses and refusals end in status 3, so they are said under quiet too."""
+        of = f"{printable(name, 80)}: " if name else ""
         if self.quiet:
+            for line in summary.damages():
+                print(f"warning: {printable(line, 500)}", file=sys.stderr, flush=True)
+            if strict:
+                self._missing(summary, of)
             return
         if summary.skipped:
             print(f"{printable(summary.output)}: up to date, skipped", file=sys.stderr, flush=True)
             return
         shown = summary.warnings if self.verbose else summary.warnings[:WARNINGS_SHOWN]
         for warning in shown:
-            print(f"warning: {printable(warning, 500)}", file=sys.stderr)
+            print(f"warning: {of}{printable(warning, 500)}", file=sys.stderr)
         if len(shown) < len(summary.warnings):
-            print(f"warning: … and {len(summary.warnings) - len(shown)} more (-v shows all)", file=sys.stderr)
-        for line in summary.losses():
-            print(line, file=sys.stderr)
-        for line in summary.refused:
-            print(f"refused: {printable(line, 500)}", file=sys.stderr)
+            print(f"warning: {of}… and {len(summary.warnings) - len(shown)} more (-v shows all)", file=sys.stderr)
+        self._missing(summary, of)
         print(summary.headline(), file=sys.stderr, flush=True)
+
+    def _missing(self, summary: Summary, of: str) -> None:
+        for line in summary.losses():
+            print(f"{of}{line}", file=sys.stderr)
+        for line in summary.refused:
+            print(f"refused: {of}{printable(line, 500)}", file=sys.stderr)
 
 
 def _plain(text: str) -> str:

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 _ARG = "extract_arg(s.arg_set_id,'debug.{}')"
 
+# As in the package: of a cut step only what is whole.
+_CUT = _ARG.format("cut")
+
 # As in the package: NULL where the step's tasks or the rank's gaps are not known.
 _GAPS_OF_STEP = (
     "(SELECT total(dur) FROM d WHERE c='npu.gap' AND rank=x.rank AND ts>=first_task_ts AND ts<last_task_end "
@@ -33,13 +36,16 @@ WITH d AS (
   FROM slice s JOIN track t ON t.id=s.track_id JOIN track p ON p.id=t.parent_id
   WHERE p.name GLOB 'Rank * · DSpark'{only}
 ), x AS (
-  SELECT s.rank, s.forward_ct, s.ts, s.dur, {_args("bs", "step_wall_ns", "step_gpu_ms", "draft_gpu_ms", "target_verify_gpu_ms")},
-    {_args("unattributed_ms", "avg_commit_len", "committed_tokens", "first_task_ts", "last_task_end")},
+  SELECT s.rank, s.forward_ct, s.ts, s.dur, {_args("bs", "step_gpu_ms", "draft_gpu_ms", "target_verify_gpu_ms")},
+    {_args("unattributed_ms", "avg_commit_len", "committed_tokens", "last_task_end")},
+    iif({_CUT} IS NULL,{_ARG.format("first_task_ts")},NULL) AS first_task_ts,
+    iif({_CUT} IS NULL,{_ARG.format("step_wall_ns")},NULL) AS step_wall_ns,
     sum(iif(g.c='npu.segment' AND extract_arg(g.arg_set_id,'debug.segment')='draft',g.dur,NULL)) AS draft,
     sum(iif(g.c='npu.segment' AND extract_arg(g.arg_set_id,'debug.segment')='target_verify',g.dur,NULL)) AS verify,
     max(extract_arg(g.arg_set_id,'debug.tail_ns')) AS tail, sum(extract_arg(g.arg_set_id,'debug.exposed_ns')) AS exposed,
     sum(extract_arg(g.arg_set_id,'debug.exposed_gap_ns')) AS before_replay
-  FROM d s LEFT JOIN d g ON g.rank=s.rank AND g.step=s.step AND g.c IN ('npu.segment','npu.tail','npu.deepep','npu.replay')
+  FROM d s LEFT JOIN d g ON g.rank=s.rank AND g.step=s.step AND
+    (g.c IN ('npu.segment','npu.tail') AND {_CUT} IS NOT 'window' OR g.c IN ('npu.deepep','npu.replay') AND {_CUT} IS NULL)
   WHERE s.c='npu.step' GROUP BY s.rank, s.ts
 )
 SELECT rank, forward_ct, bs, {_rounded("step_wall_ns/1e6", "wall_ms")}, {_rounded("step_gpu_ms", "gpu_ms")},

@@ -71,6 +71,12 @@ def find_build() -> Path:
     return max(builds, key=lambda folder: [int(n) for n in re.findall(r"\d+", folder.name.split("-")[0])])
 
 
+def major_version(status: Any) -> int | None:
+    """The 52 of a StatusResult's `Perfetto v52.0-6b9586def (...)`."""
+    found = re.search(r"\bv(\d{1,4})\.", f"{status.human_readable_version}")
+    return int(found[1]) if found else None
+
+
 class WasmEngine:
     """One engine process. Methods raise EngineError where the process is gone; the engine's own errors are in the
     replies (`.error`), as with perfetto's backends."""
@@ -219,6 +225,10 @@ class WasmEngine:
             args.computation_spec.metadata_query_id = metadata_query_id
         args.output_format = args.BINARY_PROTOBUF
         return self._call("TPM_SUMMARIZE_TRACE", trace_summary_args=args).trace_summary_result
+
+    def version(self) -> int | None:
+        """The 52 of v52.0, or None where it does not tell."""
+        return major_version(self._call("TPM_GET_STATUS").status)
 
     def close(self) -> None:
         """Ends the process; nothing in it needs saving."""

@@ -7,7 +7,7 @@ Decimal text throughout: a float64 can't hold today's epoch in ns.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from schemas.errors import UsageError, printable
@@ -28,10 +28,11 @@ class Edge:
 
 @dataclass(frozen=True)
 class Window:
-    """A window as the user wrote it: absolute once the first task is known."""
+    """A window as the user wrote it: absolute once the first task is known. text: as written."""
 
     start: Edge
     end: Edge
+    text: str = field(default="", compare=False)
 
     def resolve(self, first_task_ns: int) -> tuple[int, int]:
         """[start, end) in ns. Raises UsageError where a mixed window turns out to end before it starts."""
@@ -75,7 +76,40 @@ def parse_window(text: str) -> Window:
     parts = text.split(":")
     if len(parts) != 2:
         raise UsageError(f"--window: {printable(text, 120)!r} is not START:END; for example +10ms:+20ms")
-    window = Window(_edge(parts[0], "start", text), _edge(parts[1], "end", text))
+    window = Window(_edge(parts[0], "start", text), _edge(parts[1], "end", text), text)
     if window.start.relative == window.end.relative and window.end.ns <= window.start.ns:
         raise UsageError(f"--window: the end of {printable(text, 120)!r} is not after its start")
     return window
+
+
+def span_text(span: tuple[int, int], origin_ns: int) -> str:
+    """[start, end) as --window takes it; origin_ns: the first task, which `+` counts from."""
+    absolute = f"{span[0]}:{span[1]}"
+    if span[0] < origin_ns:
+        return absolute
+    return f"{absolute}, or " + ":".join(f"+{(ns - origin_ns) / 1e6:.3f}ms" for ns in span)
+
+
+def doubts(text: str, window: tuple[int, int], span: tuple[int, int]) -> list[str]:
+    """Warnings of a window that is hardly meant: an edge lies further outside of what the capture spans than the span
+    is long (a `+` or a digit is missing), or it is shorter than a microsecond and has no unit. ns, trace time.
+    """
+    length = max(span[1] - span[0], 1)
+    found = []
+    far = [
+        name
+        for name, ns in zip(("start", "end"), window, strict=True)
+        if ns < span[0] - length or ns > span[1] + length
+    ]
+    if far:
+        which = f"its {far[0]} lies" if len(far) == 1 else "both its ends lie"
+        found.append(
+            f"--window {printable(text, 120)}: {which} far outside of the capture, which spans "
+            f"{span_text(span, span[0])} (a time without + is ns since 1970)"
+        )
+    if window[1] - window[0] < 1_000 and not any(c.isalpha() for c in text):
+        found.append(
+            f"--window {printable(text, 120)} is {window[1] - window[0]} ns long: a number without a unit is ns; for "
+            "milliseconds write +10ms:+50ms"
+        )
+    return found

@@ -136,13 +136,15 @@ class RankRecords:
 
 @dataclass
 class RecordFile:
-    """What one `--dspark` file holds. server: the SERVER_FACTS it states; damaged: a warning is about its bytes."""
+    """What one `--dspark` file holds. server: the SERVER_FACTS it states; damage: the warnings that are
+    about its bytes; damaged: there is one."""
 
     source: str
     ranks: list[RankRecords]
     server: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     damaged: bool = False
+    damage: list[str] = field(default_factory=list)
 
     def for_rank(self, rank: int) -> RankRecords | None:
         """The records of a rank: `internal_states[rank // (tp_size // dp_size)]` where the sizes are known (the peers

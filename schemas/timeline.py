@@ -347,17 +347,21 @@ class Timeline(Layer):
         self.tally = Tallies()
         self.warnings: list[str] = []  # one line each
         self.damaged = False  # a warning was about the bytes of an input: exit 3 under --strict
+        self.damage: list[str] = []  # those warnings
         self.facts: dict[str, Any] = {}  # capture facts: profiler level, shapes, versions, ...
         self.clocks: list[dict[str, Any]] = []  # clock relations that the input states
         self.clock = Clock()
         self.window: tuple[int, int] | None = None  # [start, end) of the recorded tasks, or --window
+        self.cut = ""  # by what it was cut to a part of the capture: "window", "steps", or not at all
         self.tasks: Tasks = empty_tasks()
         self.host: HostSlices = empty_host()
         self.device: DeviceSlices = empty_device()
 
     def warn(self, text: str, damaged: bool = False) -> None:
         self.warnings.append(text)
-        self.damaged |= damaged
+        if damaged:
+            self.damaged = True
+            self.damage.append(text)
 
 
 def empty_tasks() -> Tasks:

@@ -12,7 +12,7 @@ def command(
     against: list[str] = typer.Option(
         [], "--against", metavar="INPUT", help="An input of the conversion, to be read again; repeatable."
     ),
-    more: list[str] = typer.Argument(None, metavar="[INPUT...]", help="More inputs for --against.", show_default=False),
+    more: list[str] = typer.Argument(None, metavar="INPUT", help="More inputs for --against.", show_default=False),
     engine: str | None = typer.Option(
         None, "--engine", metavar="PATH", help="Use this native trace_processor_shell.", show_default=False
     ),
@@ -47,6 +47,9 @@ def command(
         print(f"{name}: {problem}")
     if len(shown) < len(findings.problems):
         print(f"{name}: ... and {len(findings.problems) - len(shown):,} more (-v lists them)")
+    if not quiet:
+        for note in findings.notes:
+            print(f"{name}: note: {note}")
     if findings.problems:
         raise typer.Exit(1)
     if not quiet:

@@ -70,6 +70,9 @@ def command(
         wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
         text = compare.to_md(found, names, max(60, min(wide, WIDTH)))
     sys.stdout.write(text)
+    if not found.rows:
+        print("npu-perfetto: the two traces have nothing in common to compare", file=sys.stderr)
+        raise typer.Exit(1)
     if strict and found.strict_failure(names):
         raise typer.Exit(3)
 

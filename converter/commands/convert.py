@@ -28,7 +28,7 @@ def command(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="Capture folders (*_ascend_pt, *_ascend_ms, PROF_*), folders that hold captures, or single files: "
             "kernel_details.csv, op_summary*.csv, task_time*.csv, trace_view.json, msprof*.json, *.trace.json\\[.gz], ascend_pytorch_profiler*.db, "
             "msprof*.db.",
@@ -262,7 +262,9 @@ def command(
             "--summary", metavar="FILE|-", help="What was done, as JSON: one line per trace.", rich_help_panel="Output"
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only errors.", rich_help_panel="Output")] = False,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Only errors and damaged inputs.", rich_help_panel="Output")
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Each step, and every warning.", rich_help_panel="Output")
     ] = False,

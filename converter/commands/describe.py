@@ -13,7 +13,7 @@ class Format(StrEnum):
 
 
 def command(
-    inputs: list[str] = typer.Argument(..., metavar="INPUT...", help="What `convert` takes.", show_default=False),
+    inputs: list[str] = typer.Argument(..., metavar="INPUT", help="What `convert` takes.", show_default=False),
     prefer: str = typer.Option("text", "--prefer", metavar="text|db", help="As for convert."),
     form: Format = typer.Option(Format.TEXT, "--format", help="text, or json: one object."),
     quiet: bool = typer.Option(False, "-q", "--quiet", help="Print errors only."),

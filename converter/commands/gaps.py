@@ -24,7 +24,7 @@ def command(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="CSV...",
+            metavar="CSV",
             help="kernel_details*.csv, op_summary*.csv, task_time*.csv, or any CSV with a start and a duration column "
             "that name their unit, such as start_us and duration_us.",
             show_default=False,

@@ -39,7 +39,7 @@ class Format(StrEnum):
 
 def command(
     traces: Annotated[
-        list[str], typer.Argument(metavar="TRACE...", help="Traces that `convert` wrote.", show_default=False)
+        list[str], typer.Argument(metavar="TRACE", help="Traces that `convert` wrote.", show_default=False)
     ],
     table: Annotated[
         Table | None, typer.Option("--table", help="Only this table. csv holds one table and needs it.")

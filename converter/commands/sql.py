@@ -15,7 +15,7 @@ class Format(StrEnum):
 
 def command(
     arguments: list[str] = typer.Argument(
-        ..., metavar="TRACE... [QUERY]", help="Traces, then the query (unless -f is given)."
+        ..., metavar="TRACE|QUERY", help="Traces, then the query (unless -f is given)."
     ),
     query_file: str | None = typer.Option(
         None, "-f", "--file", metavar="FILE", help="Read the query from FILE (- for stdin)."
@@ -46,6 +46,8 @@ def command(
 
     traces, query = split_arguments(arguments, query_file)
     answer = run(traces, query, engine, say if verbose and not quiet else None, jobs)
+    for warning in answer.warnings if not quiet else ():
+        say(f"warning: {warning}")
     for failure in answer.failures:
         say(f"npu-perfetto: {failure}")
     # Of a statement without a result, such as INCLUDE alone, the engine makes the column `0` without rows.

@@ -114,9 +114,9 @@ def _documents(path: str | os.PathLike[str], out: RecordFile) -> Iterator[Any]:
                 raise InputError(path, f"{what}; it starts with {shown!r}", todo=_SHOW_HOW) from None
     if broken:
         out.damaged = True
-        out.warnings.append(
-            f"{len(broken)} of {len(lines)} lines are {why} and are left out, the first is line {broken[0]}"
-        )
+        text = f"{len(broken)} of {len(lines)} lines are {why} and are left out, the first is line {broken[0]}"
+        out.warnings.append(text)
+        out.damage.append(text)
     yield from parsed
 
 

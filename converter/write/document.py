@@ -74,10 +74,10 @@ def merge_layers(base: Layer, extra: list[Layer], root: int) -> Layer:
 def clock_header(start: int, readings: Iterable[dict[int, int]] = ()) -> bytes:
     """The trace's clock: REALTIME, absolute ns. readings: snapshots of clocks that the whole trace shares.
 
-    The engine refuses a snapshot in which a clock goes back, so they stand here once, sorted by time.
+    Those of all ranks stand here once, so that no clock goes back from rank to rank.
     """
     out = b""
-    for reading in sorted([{REALTIME: start}, *readings], key=lambda r: (r[REALTIME], len(r))):
+    for reading in forward([{REALTIME: start}, *readings]):
         packet = TracePacket()
         if not out:
             packet.clock_snapshot.primary_trace_clock = REALTIME
@@ -85,6 +85,15 @@ def clock_header(start: int, readings: Iterable[dict[int, int]] = ()) -> bytes:
             packet.clock_snapshot.clocks.add(clock_id=clock_id, timestamp=value)
         out += _bytes(packet)
     return out
+
+
+def forward(readings: Iterable[dict[int, int]]) -> Iterator[dict[int, int]]:
+    """Snapshots by time, without those in which a clock goes back: the engine refuses them, and one of two is wrong."""
+    last: dict[int, int] = {}
+    for reading in sorted(readings, key=lambda r: (r[REALTIME], len(r))):
+        if all(value >= last.get(clock_id, value) for clock_id, value in reading.items()):
+            last.update(reading)
+            yield reading
 
 
 def encode(document: Document, number: int) -> Iterator[bytes]:
@@ -151,7 +160,7 @@ def encode(document: Document, number: int) -> Iterator[bytes]:
     first = TracePacket(trusted_packet_sequence_id=sequence, sequence_flags=3)
     first.trace_packet_defaults.timestamp_clock_id = REALTIME
     yield _bytes(first)
-    for reading in document.readings:
+    for reading in forward(document.readings):
         packet = TracePacket(trusted_packet_sequence_id=sequence)
         for clock_id, value in reading.items():
             packet.clock_snapshot.clocks.append(ClockSnapshot.Clock(clock_id=clock_id, timestamp=value))

@@ -45,6 +45,20 @@ def test_slices_and_their_rank_count():
     assert layer.strings[gaps.category] == "npu.group_gap"
 
 
+def test_evidence_is_that_of_the_clocks():
+    for methods, want in (
+        (["reference", "same_host"], "recorded"),
+        (["reference", "collective"], "inferred"),
+        (["reference", "manual"], "inferred"),
+    ):
+        ranks = [timeline_of([{"ts": 0, "dur": 10}, {"ts": 50, "dur": 10}], rank=r) for r in range(2)]
+        for timeline, method in zip(ranks, methods, strict=True):
+            timeline.clock.method = method
+        layer = annotate(ranks).layer
+        (column,) = (c for c in layer.slices[0].columns if c.key == "evidence")
+        assert [layer.strings[v] for v in column.values.tolist()] == [want]
+
+
 def test_refusals():
     ranks = [timeline_of([{"ts": 0, "dur": 10}], rank=0), timeline_of([], rank=3)]
     reason = "rank 3: residual_max_ns 81000 exceeds the tolerance of 50000 ns"

@@ -50,7 +50,13 @@ def test_bs_alone_can_be_unique() -> None:
     found = run(of_bs(4, 4, 2, 3, 2, 5, 5), [2, 3, 2])
     assert (found.shift, found.matched, found.unmatched_steps) == (2, 3, 0)
     assert (found.records_before, found.records_after, found.candidates) == (2, 2, 1)
-    assert not found.warnings
+    # 2, 3, 2 among 4 4 2 3 2 5 5: 2/7 x 1/7 x 2/7 at each of five places
+    assert "would fit by chance in about 6% of cases" in found.warnings[0]
+
+
+def test_many_batch_sizes_in_a_row_are_telling() -> None:
+    sizes = [1, 5, 2, 4, 3, 6, 2, 7]
+    assert not run(of_bs(9, 9, *sizes, 8, 8), sizes).warnings
 
 
 def test_records_that_end_before_the_capture_does() -> None:
@@ -142,6 +148,51 @@ def test_g_sk_that_fits_nowhere_is_set_aside_with_a_warning() -> None:
     found = run(rows, [2, 3], g_sk=[7, 7])
     assert found.shift == 1
     assert "set aside" in found.warnings[0]
+
+
+def of_lengths(*prefixes: int) -> list[dict[str, Any]]:
+    return [
+        {"forward_ct": n, "bs": 2, "reqs": [{"prefix_len": p}, {"prefix_len": 100}]} for n, p in enumerate(prefixes)
+    ]
+
+
+def test_lengths_of_another_run_are_refused_and_the_users_word_still_wins() -> None:
+    rows = of_lengths(1000, 1005, 1011)
+    found = run(rows, [2] * 3, g_sk=[2545, 2552, 2560])
+    assert found.shift is None
+    assert "sequence lengths contradict the records' in 3 of 3 steps (g_sk 2545, sum(prefix_len) 1100" in found.refused
+    assert "another run" in found.refused
+    assert "--first-forward-ct" in found.refused
+    found = run(rows, [2] * 3, g_sk=[2545, 2552, 2560], first=0)
+    assert found.shift == 0
+    assert "sequence lengths contradict" in found.warnings[-1]
+
+
+def test_lengths_in_a_form_that_is_not_known_but_near_are_set_aside() -> None:
+    """One step late: each is the sum before the tokens of the step before it."""
+    found = run(of_lengths(1000, 1005, 1011), [2] * 3, g_sk=[1095, 1104, 1108])
+    assert found.shift == 0
+    assert "set aside" in found.warnings[0]
+
+
+def test_segments_shorter_than_their_work_are_refused() -> None:
+    rows = [{**row, "target_verify_gpu_ms": 1.3415} for row in of_bs(2, 3, 4)]
+    steps = np.array([2, 3, 4], np.int64), np.full(3, NULL, np.int64)
+
+    def with_work(*placed: int, first: int | None = None) -> Match:
+        lengths = {"target_verify_gpu_ms": np.array(placed, np.int64)}
+        count = np.arange(3, dtype=np.int64)
+        return match(records(*rows), steps[0], steps[1], steps[1], np.full(3, np.nan), count, first, lengths)
+
+    found = with_work(1_460_681, 1_460_681, 1_460_681)
+    assert found.shift is None
+    assert "shorter than the work it was recorded around in 3 of 3 steps (1.341 ms" in found.refused
+    assert with_work(1_460_681, 1_460_681, NULL).shift is None
+    assert with_work(1_460_681, 1_300_000, 1_340_000).shift == 0  # one of three: an outlier
+    assert with_work(1_345_000, 1_345_000, 1_345_000).shift == 0  # within what events are read to
+    found = with_work(1_460_681, 1_460_681, 1_460_681, first=10)
+    assert found.shift == 0
+    assert "shorter than the work" in found.warnings[-1]
 
 
 def test_g_sq_is_not_used_in_compact_mode() -> None:

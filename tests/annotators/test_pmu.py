@@ -25,4 +25,6 @@ def test_a_sample_at_the_start_of_each_kernel_that_has_a_value() -> None:
         ([10, 30], [0.25, 0.5]),
         ([10, 20, 30], [1.0, 2.0, 3.0]),
     ]
-    assert made.refused == ["PMU counter nothing: no recorded task has such a column"]
+    assert made.refused == [
+        "PMU counter nothing: no recorded task has such a column; there are aic_mac_ratio, aicore_time(us)"
+    ]

@@ -6,8 +6,11 @@ from typing import Any
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
+from annotators.linking import link
+from annotators.replay_calls import find_replays
 from annotators.spans import Span, read_name
 from annotators.steps import annotate
+from schemas.roles import load_roles
 from tests.annotators.builder import Builder, arguments, ns
 from tests.annotators.records import records
 
@@ -211,7 +214,7 @@ def test_forward_ct_that_disagrees_with_the_run_batch_spans_is_said() -> None:
     step(t, 0, bs=2)
     step(t, 100, bs=3)
     out = annotate(t.build(), records({"forward_ct": 1, "bs": 2}, {"forward_ct": 9, "bs": 3}))
-    assert "disagree on 1 of 1" in out.warnings[0]
+    assert "disagree on 1 of 1" in out.warnings[-1]
 
 
 def test_a_threads_own_spans_stay_apart() -> None:
@@ -221,3 +224,36 @@ def test_a_threads_own_spans_stay_apart() -> None:
     t.host(other, "scheduler.run_batch", 0, 90)
     t.host(other, "step[VERIFY bs=9]", 5, 80)
     assert sorted(r["bs"] for r in rows(t)) == [2, 9]
+
+
+def _cut(window: tuple[float, float] | None, how: str = "window") -> list[str | None]:
+    """`cut` of two steps whose tasks run 50 us after their spans begin; the window as given, in us."""
+    t = Builder()
+    for number, start in enumerate((0, 100)):
+        step(t, start)
+        t.launch(10 * number, start + 15, start + 16)
+        t.launch(10 * number + 1, start + 85, start + 86)
+    for connection, start in ((0, 50), (1, 130), (10, 150), (11, 230)):
+        t.task("k", start, start + 10, connection=connection)
+    timeline = t.build()
+    if window is not None:
+        from converter import cut
+
+        bounds = ns(window[0]), ns(window[1])
+        cut.to_window(timeline, bounds, host_end=bounds[1] if how == "steps" else None)
+        assert timeline.cut == how
+    links = link(timeline, find_replays(timeline, load_roles()))
+    out = annotate(timeline, links=links)
+    assert out.layer is not None
+    return [row.get("cut") for row in arguments(out.layer, "npu.step")]
+
+
+def test_a_window_cuts_the_steps_that_it_does_not_hold_whole() -> None:
+    assert _cut(None) == [None, None]
+    # Nothing was submitted after the last step: whether its tasks end in the window can't be told.
+    assert _cut((-10, 300)) == [None, "window"]
+    assert _cut((-10, 300), "steps") == [None, None]
+    assert _cut((5, 300), "steps") == ["window", None]  # its span begins before
+    assert _cut((-10, 235), "steps") == [None, "window"]  # its last task ends after
+    assert _cut((-10, 145)) == ["window", "window"]  # no task that was submitted later starts in the window
+    assert _cut((-10, 155)) == [None, "window"]

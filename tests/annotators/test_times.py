@@ -38,6 +38,14 @@ def test_teaching_example():
 def test_waits_are_added_where_recorded():
     times = rank_times(column(0, 10), column(5, 5), column(7, -1))
     assert (times.duration_sum_ns, times.duration_wait_sum_ns) == (10, 17)
+    assert rank_times(column(0, 10), column(5, 5), column(0, -1)).duration_wait_sum_ns == 10  # a recorded wait of 0
+
+
+def test_a_sum_with_waits_is_not_known_where_none_was_recorded():
+    for wait in (None, column(-1, -1)):
+        times = rank_times(column(0, 10), column(5, 5), wait)
+        assert times.duration_wait_sum_ns is None and "duration_wait_sum_ns" not in times.as_facts()
+    assert rank_times(column(0, 10), column(5, 5), column(-1, 3), (0, 6)).duration_wait_sum_ns is None  # 3 is outside
 
 
 def test_window_clips_and_counts_what_touches():

@@ -134,6 +134,41 @@ def test_kernel_rows_by_step():
     assert [(r.step, r.computing_ns, r.communication_ns, r.free_ns) for r in rows] == [("9", 5, 0, 0), ("10", 5, 3, 2)]
 
 
+@given(rows_of_tasks, st.integers(0, 25), st.integers(1, 30), st.booleans())
+def test_a_cut_trace_is_clipped_to_its_window(rows, low, length, from_overlap):
+    """Against every nanosecond of the window; there is one row, without a step."""
+    window = (low, low + length)
+    kept = [r for r in rows if r["ts"] < window[1] and r["ts"] + r["dur"] > low]
+    inside = set(range(*window))
+    sets = {True: set(), False: set()}
+    for r in kept:
+        if r["communication"] or not r["name"].endswith(("AivKernel", "AicpuKernel")):
+            sets[r["communication"]] |= inside & set(range(r["ts"], r["ts"] + r["dur"]))
+    timeline = timeline_of(kept, window=window)
+    timeline.cut = "window"
+    if kept:
+        label_steps(timeline, [7] * len(kept))
+    if from_overlap:
+        timeline.host = host_of([{"ts": low, "dur": length, "name": "ProfilerStep#7"}], timeline.strings)
+        computing, alone = sorted(sets[False]), sorted(sets[True] - sets[False])
+        # A slice of three units around each moment would reach beyond the window: only the part in it counts.
+        edges = [("Free", low - 2, 2 + min(1, length)), ("Computing", window[1] - 1, 5)]
+        add_overlap(
+            timeline, [*(("Communication", m, 1) for m in alone), *(("Computing", m, 1) for m in computing), *edges]
+        )
+        (got,) = npu_vendor_times(timeline)
+        assert got.step is None and got.free_ns == 1
+        assert (got.computing_ns, got.communication_ns) == (len(computing) + 1, len(alone))
+    elif kept:
+        (got,) = npu_vendor_times(timeline)
+        assert got.step is None and got.source == "kernel_rows"
+        assert (got.computing_ns, got.communication_ns) == (len(sets[False]), len(sets[True]))
+        assert got.communication_not_overlapped_ns == len(sets[True] - sets[False])
+        assert got.free_ns == len(inside - sets[True] - sets[False])
+    if kept or from_overlap:
+        assert annotate(timeline).facts["cut"] == "window"
+
+
 def test_facts_leave_out_what_is_not_known():
     timeline = timeline_of([{"ts": 0, "dur": 5}])
     (row,) = annotate(timeline).facts["vendor_times"]

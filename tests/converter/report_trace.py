@@ -38,6 +38,16 @@ def invoke(command: Callable[..., None], *arguments: str) -> SimpleNamespace:
     return SimpleNamespace(returncode=status, stdout=done.stdout, stderr=stderr)
 
 
+def section(text: str, title: str) -> list[str]:
+    """The lines of a section of a report."""
+    return text.split(f"## {title}\n")[1].split("\n## ", maxsplit=1)[0].splitlines()
+
+
+def cells(line: str) -> list[str]:
+    """The cells of a line of a table."""
+    return [c.strip() for c in line.strip("|").split(" | ")]
+
+
 def report_trace(
     ranks: tuple[int, ...] = (0, 1),
     steps: int = 10,
@@ -49,9 +59,12 @@ def report_trace(
     run: dict[str, Any] | None = None,
     name: str = "k",
     numbered: bool = True,
+    unrecorded: tuple[int, ...] = (),
+    cut: dict[int, str] | None = None,
 ) -> TraceBuilder:
     """Per rank `steps` steps of 1 ms + 10 us per step; draft 200 us, verify 400 us, the tail as told. Between the two
-    tasks of a step lies a gap of 50 us + 1 us per step. All of it is the same on every rank."""
+    tasks of a step lies a gap of 50 us + 1 us per step. All of it is the same on every rank. unrecorded: the steps without
+    a record; cut: the argument `cut` of a step."""
     t = TraceBuilder()
     for rank in ranks:
         npu = t.track("NPU 0", t.process(f"Rank {rank}", 100 + rank))
@@ -60,7 +73,9 @@ def report_trace(
         tracks = {n: t.track(n, root) for n in ("Steps", "Segments", "Eager tail", "DeepEP", "Pre-replay", "Gaps")}
         at = BASE
         for i in range(steps):
-            _step(t, stream, tracks, at, i, tail_us, bs, width, name, numbered, i == steps - 1)
+            last = i == steps - 1
+            recorded, mark = i not in unrecorded, (cut or {}).get(i)
+            _step(t, stream, tracks, at, i, tail_us, bs, width, name, numbered, last, recorded, mark)
             at += 1_000_000 + 10_000 * i
         wall = at - BASE
         gap = sum(50_000 + 1_000 * i for i in range(steps))
@@ -109,14 +124,18 @@ def _step(
     name: str,
     numbered: bool,
     last: bool,
+    recorded: bool,
+    cut: str | None,
 ) -> None:
     gap = 50_000 + 1_000 * i
     count = {"step": i} | ({"forward_ct": 100 + i} if numbered else {})
     wall = {} if last else {"step_wall_ns": 1_000_000 + 10_000 * i}
+    record = {"step_gpu_ms": 0.7 + tail_us / 1000, "draft_gpu_ms": 0.2, "target_verify_gpu_ms": 0.4}
+    record["unattributed_ms"] = 0.1 + tail_us / 1000
+    mark = {"cut": cut} if cut else {}
     t.slice(
         tracks["Steps"], at, 900_000, "step", "npu.step", **count, **wall, bs=bs, num_verify_tokens=bs * width,
-        mode="static", step_gpu_ms=0.7 + tail_us / 1000, draft_gpu_ms=0.2, target_verify_gpu_ms=0.4,
-        unattributed_ms=0.1 + tail_us / 1000, committed_tokens=2 * bs + i, avg_commit_len=(2 * bs + i) / bs,
+        mode="static", **(record if recorded else {}), **mark, committed_tokens=2 * bs + i, avg_commit_len=(2 * bs + i) / bs,
         first_task_ts=at, last_task_end=at + 900_000, evidence="recorded",
     )  # fmt: skip
     t.slice(stream, at, 300_000, name, "npu.task", task=2 * i, task_id=1, wait_ns=0)
@@ -128,9 +147,9 @@ def _step(
     t.slice(stream, at + 300_000 + gap, 400_000, f"{name}2", "npu.task", task=2 * i + 1, task_id=2, wait_ns=gap)
     for segment, start, dur in (("draft", at, 200_000), ("target_verify", at + 210_000, 400_000)):
         t.slice(
-            tracks["Segments"], start, dur, segment, "npu.segment", **count, segment=segment, record_ns=dur,
-            placed_ns=dur - 5, residual_ns=5, kernel_sum_ns=dur + 50_000, busy_union_ns=dur - 10_000,
-            other_stream_busy_ns=0, evidence="inferred",
+            tracks["Segments"], start, dur, segment, "npu.segment", **count, segment=segment, placed_ns=dur - 5,
+            **({"record_ns": dur, "residual_ns": 5} if recorded else {}), kernel_sum_ns=dur + 50_000, busy_union_ns=dur - 10_000,
+            other_stream_busy_ns=0, evidence="inferred" if recorded else "linked",
         )  # fmt: skip
     end = at + 610_000
     t.slice(
@@ -143,6 +162,7 @@ def _step(
         part="accept",
         kernel_count=2,
         busy_ns=9,
+        evidence="inferred",
         tail_ns=tail_us * 1000,
     )
     t.slice(

@@ -247,33 +247,67 @@ def sh(text: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess
     return subprocess.run(["sh", "-c", text], cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
-def test_the_recipe_for_a_folder(night: Path, shell: dict[str, str]) -> None:
-    done = sh(recipe("night/* --out-dir traces --jobs"), night, shell)
-    assert done.returncode == 1 and NAMES[2] in done.stderr
-    assert files(night / "traces") == good()
+DAMAGED = "host_9_ascend_pt"
+
+
+@pytest.fixture
+def damaged(night: Path) -> Path:
+    """The four captures and one more that can be read but was cut short."""
+    folder = night / "night" / DAMAGED / "ASCEND_PROFILER_OUTPUT"
+    kernel_csv(folder / "kernel_details.csv")
+    (folder / "trace_view.json").write_text(TRACE_CUT_SHORT)
+    return night
+
+
+#: One whole event, and the start of another.
+TRACE_CUT_SHORT = """[{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "Python"}},
+{"ph": "X", "name": "aten::add", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": "1767000000000001.000", "dur": 5, "args": {}},
+{"ph": "X", "na"""
+
+
+def with_damaged() -> list[str]:
+    return [*good(), f"{DAMAGED}.pftrace"]
+
+
+def test_the_recipe_for_a_folder(damaged: Path, shell: dict[str, str]) -> None:
+    done = sh(recipe("night/* --out-dir traces --jobs"), damaged, shell)
+    assert done.returncode == 1 and f"failed: night/{NAMES[2]}" in done.stderr
+    assert "1 of 5 inputs was damaged" in done.stderr and f"damaged: night/{DAMAGED}" in done.stderr
+    assert files(damaged / "traces") == with_damaged()
+    shutil.rmtree(damaged / "night" / NAMES[2])
+    assert sh(recipe("night/* --out-dir traces --jobs"), damaged, shell).returncode == 0
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="no jq here")
-def test_the_recipe_with_find_and_jq(night: Path, shell: dict[str, str]) -> None:
+def test_the_recipe_with_find_and_jq(damaged: Path, shell: dict[str, str]) -> None:
     for skipped in ("false", "true"):
-        done = sh(recipe("jq"), night, shell)
+        done = sh(recipe("jq"), damaged, shell)
         rows = sorted(line.split("\t") for line in done.stdout.splitlines())
-        assert [Path(row[0]).name for row in rows] == good(), done.stderr
-        assert {row[2] for row in rows} == {skipped}
-    assert files(night / "traces") == good()
+        assert [Path(row[0]).name for row in rows] == with_damaged(), done.stderr
+        assert [row[2] for row in rows] == [*[skipped] * len(good()), "false"]  # the damaged one is named each time
+        assert f"damaged: night/{DAMAGED}" in done.stderr
+    assert files(damaged / "traces") == with_damaged()
 
 
-def test_the_recipe_with_xargs(night: Path, shell: dict[str, str]) -> None:
-    done = sh(recipe("xargs"), night, shell)
+def test_the_recipe_with_xargs(damaged: Path, shell: dict[str, str]) -> None:
+    done = sh(recipe("xargs"), damaged, shell)
     assert done.returncode == 123, done.stderr
-    assert files(night / "traces") == good()
+    assert files(damaged / "traces") == with_damaged()
+    shutil.rmtree(damaged / "night" / NAMES[2])
+    done = sh(recipe("xargs"), damaged, shell)
+    assert done.returncode == 123 and DAMAGED in done.stderr, done.stderr
+    assert not any(name in done.stderr for name in NAMES)
+    shutil.rmtree(damaged / "night" / DAMAGED)
+    done = sh(recipe("xargs"), damaged, shell)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
-def test_the_recipe_with_make(night: Path, shell: dict[str, str]) -> None:
-    (night / "Makefile").write_text(recipe("CAPTURES", "make"))
-    done = sh("make -k -j 2 all", night, shell)
+def test_the_recipe_with_make(damaged: Path, shell: dict[str, str]) -> None:
+    (damaged / "Makefile").write_text(recipe("CAPTURES", "make"))
+    done = sh("make -k -j 2 all", damaged, shell)
     assert done.returncode == 2, done.stderr
-    assert files(night / "traces") == good()
-    again = sh("make -k -n all", night, shell)
+    assert f"night/{DAMAGED}: is damaged: trace_view.json" in done.stderr
+    assert files(damaged / "traces") == with_damaged()
+    again = sh("make -k -n all", damaged, shell)
     assert again.stdout.count("npu-perfetto convert") == 1  # only the broken one is still to do

@@ -73,7 +73,10 @@ def problems(t: TraceBuilder, tmp_path: Path) -> list[str]:
 def test_a_whole_trace(tmp_path: Path) -> None:
     findings = check(build().write(tmp_path / "x.pftrace"))
     assert findings.problems == []
-    assert findings.compared.startswith("6 slices and 3 counter samples, recorded and derived, on 6 tracks and 1 flows")
+    assert findings.compared == (
+        "5 slices + 1 of facts, 0 flows + 1 derived, 3 counter samples, on 6 tracks: all as the writer stored it; "
+        "no import errors or losses"
+    )
 
 
 def test_overlapping_slices_are_found_although_stats_are_clean(tmp_path: Path) -> None:
@@ -178,7 +181,7 @@ def test_the_command(tmp_path: Path) -> None:
     good, bad = build().write(tmp_path / "good.pftrace"), build(change_flows).write(tmp_path / "bad.pftrace")
     done = run(good)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{good}: 6 slices")
+    assert done.stdout.startswith(f"{good}: 5 slices + 1 of facts")
     assert run(good, "-q").stdout == ""
     done = run(bad)
     assert (done.returncode, done.stdout) == (1, f"{bad}: flows: 1 in the trace, 2 written\n")

@@ -4,6 +4,7 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +18,11 @@ from converter.clock_relations import (
     whole_period_ns,
 )
 from converter.convert import convert, read
+from converter.engine import open_trace
 from converter.find import find_captures
 from converter.options import Options
+from converter.write.document import REALTIME, Document, clock_header, encode
+from schemas.timeline import Kind, Layer, StringPool
 from tests.converter.test_command_line import kernel_csv
 
 INFO = {  # a 100 MHz counter that was 1 s old when MONOTONIC was 3 s
@@ -99,3 +103,20 @@ def test_a_counter_that_reads_beyond_an_int64_is_left_out(tmp_path: Path, count:
     facts = read(find_captures([str(folder)])[0], Options()).timeline
     assert [r["clock"] for r in facts.clocks] == ["monotonic"]
     assert any("syscnt reads more ns than an int64 holds" in text for text in facts.warnings)
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        [{REALTIME: 6000, 64: 60}, {REALTIME: 1000, 64: 10}],  # of a host and a device, the later one first
+        [{REALTIME: 1000, 64: 60}, {REALTIME: 6000, 64: 10}],  # one of them is wrong
+        [{REALTIME: 1000, 64: 60}, {REALTIME: 6000, 64: 60}, {REALTIME: 6000, 65: 1}, {REALTIME: 500, 65: 9}],
+    ],
+)
+def test_clock_snapshots_that_go_back_are_no_error_of_the_trace(readings: list[dict[int, int]]) -> None:
+    layer = Layer(StringPool())
+    layer.add_slices(layer.track("Rank 0", Kind.PROCESS, pid=1), np.array([7000]), np.array([10]), "k", "npu.task")
+    packets = b"".join([clock_header(5), *encode(Document(layer, readings=readings, start=5), 0)])
+    with open_trace(packets) as trace:
+        assert trace.rows("SELECT name, value FROM stats WHERE severity = 'error' AND value > 0") == []
+        assert trace.rows("SELECT ts, dur FROM slice") == [(7000, 10)]

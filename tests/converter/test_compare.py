@@ -116,7 +116,7 @@ def test_too_few_steps_are_said(before: str, tmp_path: Path) -> None:
     after = report_trace(steps=5).write(tmp_path / "after.pftrace")
     text = run(before, after).stdout
     assert f"a rank has 5, at least {MIN_STEPS} are needed" in text
-    assert "too few steps" in text
+    assert f"under {MIN_STEPS} steps" in text
     found = json.loads(run(before, after, "--format", "json").stdout)
     assert {row["changed"] for row in found["metrics"]} == {None}
 
@@ -125,7 +125,57 @@ def test_a_trace_without_steps(before: str, tmp_path: Path) -> None:
     after = report_trace(steps=0).write(tmp_path / "after.pftrace")
     done = run(before, after, "--strict")
     assert done.returncode == 3
-    assert "has no steps: there is nothing to compare" in " ".join(done.stdout.split())
+    text = " ".join(done.stdout.split())
+    assert "after.pftrace has no steps" in text and "the same work" in text
+    # Its ranks have times of their own: an empty window here.
+    assert "| 0 | wall ms |" in text and "| 1 | gap ms |" in text
+
+
+def test_ranks_are_compared_where_no_trace_has_steps() -> None:
+    def tables(name: str, **ns: int) -> Tables:
+        row = {"rank": 3, "wall_ns": 10_000_000, "busy_union_ns": 9_000_000, "gap_ns": 1_000_000} | ns
+        facts = Result(["rank", "key", "value"], [(3, "a", "1")])
+        return Tables(name, {"ranks": Result(list(row), [tuple(row.values())]), "facts": facts})
+
+    c = compare(tables("x"), tables("y", busy_union_ns=8_500_000, gap_ns=1_500_000))
+    assert [(r.rank, r.metric, r.before, r.after, r.difference) for r in c.rows] == [
+        (3, "wall_ms", 10.0, 10.0, 0.0),
+        (3, "busy_union_ms", 9.0, 8.5, -0.5),
+        (3, "gap_ms", 1.0, 1.5, 0.5),
+    ]
+    assert "Times of the ranks" in to_md(c) and not c.strict_failure()
+    assert compare(tables("x"), tables("y", rank=4)).rows == []
+
+
+def test_nothing_in_common_leaves_with_1(tmp_path: Path) -> None:
+    paths = [report_trace((r,), steps=0).write(tmp_path / f"{r}.pftrace") for r in (0, 1)]
+    done = run(*paths)
+    assert done.returncode == 1 and "nothing in common to compare" in done.stderr
+    assert "there is nothing to compare" in " ".join(done.stdout.split())
+
+
+def test_two_measurements_have_no_difference(before: str, tmp_path: Path) -> None:
+    """draft and verify from records on one side and from linked tasks on the other, or on one side both."""
+    without = report_trace(steps=12, unrecorded=tuple(range(12))).write(tmp_path / "without.pftrace")
+    mixed = report_trace(steps=12, unrecorded=(3,)).write(tmp_path / "mixed.pftrace")
+    for after, words in ((without, "before from records, after from linked tasks"), (mixed, "after both kinds")):
+        found = json.loads(run(before, after, "--format", "json").stdout)
+        for row in found["metrics"]:
+            if row["metric"] in ("draft_ms", "verify_ms"):
+                assert (row["difference"], row["low"], row["changed"]) == (None, None, None)
+                assert words in row["refused"]
+                assert (row["before"] is None, row["after"] is None) == (False, after == mixed)
+            else:
+                assert row["refused"] is None
+        text = run(before, after).stdout
+        assert "two measurements" in next(line for line in text.splitlines() if line.startswith("| draft ms"))
+    assert all(r["refused"] is None for r in json.loads(run(without, without, "--format", "json").stdout)["metrics"])
+
+
+@pytest.mark.parametrize("name", ["export_type", "db_schema_version", "db_tables_not_read"])
+def test_how_it_was_exported_is_no_condition(before: str, tmp_path: Path, name: str) -> None:
+    after = report_trace(steps=12, capture={**CAPTURE, name: "other"}).write(tmp_path / "after.pftrace")
+    assert run(before, after, "--strict").returncode == 0
 
 
 def test_csv_has_the_run_with_an_empty_rank(before: str) -> None:
@@ -144,14 +194,14 @@ def test_it_fits_and_is_inert(before: str, tmp_path: Path) -> None:
 def test_steps_of_ranks_are_paired_by_number() -> None:
     def tables(shift: float) -> Tables:
         names = [m for m, _, _ in METRICS]
-        columns = ["rank", "forward_ct", "bs", "num_verify_tokens", *names]
-        rows = [(r, i, 1, 4, *[i + shift] * len(names)) for r in (0, 1) for i in range(r, 20)]
+        columns = ["rank", "forward_ct", "bs", "num_verify_tokens", "draft_source", "verify_source", *names]
+        rows = [(r, i, 1, 4, "record", "record", *[i + shift] * len(names)) for r in (0, 1) for i in range(r, 20)]
         return Tables("x", {"steps": Result(columns, rows), "facts": Result(["rank", "key", "value"], [(0, "a", "1")])})
 
     c = compare(tables(0), tables(100))
     run_row = next(r for r in c.rows if r.rank is None)
     assert (run_row.steps_before, run_row.difference, run_row.changed) == (39, 100, True)
-    assert "The run, all ranks" in to_md(c)
+    assert "All ranks: medians of single ranks" in to_md(c)  # not figures of the run: tokens/s is of one rank
 
 
 def test_missing_file(tmp_path: Path) -> None:

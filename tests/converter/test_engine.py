@@ -116,7 +116,7 @@ def test_what_is_no_trace(content: bytes, what: str, tmp_path: Path) -> None:
 
 
 def test_paths_that_are_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a file"):
+    with pytest.raises(InputError, match="is a folder, not a trace"):
         open_trace(tmp_path)
     with pytest.raises(InputError, match="No such file"):
         open_trace(tmp_path / "absent")

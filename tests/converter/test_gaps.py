@@ -70,7 +70,7 @@ def test_teaching_example(run, write):
         "window_ts": EPOCH_US * 1000,
         "wall_ns": 10_000_000,
         "duration_sum_ns": 11_000_000,
-        "duration_wait_sum_ns": 11_000_000,
+        "duration_wait_sum_ns": None,  # the file has no waits: not known, not zero
         "busy_union_ns": 9_000_000,
         "gap_ns": 1_000_000,
         "gap_ratio": 0.1,
@@ -90,12 +90,13 @@ def test_table(run, write):
     assert result.stdout.splitlines() == [
         "kernels  wall ms  duration ms  + waits ms  union ms  gap ms  gap %",
         "plain.csv",
-        "      4   10.000       11.000      11.000     9.000   1.000  10.00",
+        "      4   10.000       11.000           -     9.000   1.000  10.00",
         "rank3/kernel_details.csv",
         "      2    0.035        0.015       0.028     0.015   0.020  57.14",
         "",
         "duration counts overlap twice; + waits adds recorded waits, which overlap too.",
         "A gap is time without a recorded task: not idle hardware, not recoverable time.",
+        "- under + waits: no wait is recorded.",
     ]
 
 

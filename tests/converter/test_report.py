@@ -20,7 +20,7 @@ from converter.report_md import cut_middle, escape, grid_to_md
 from converter.report_tables import TABLES, Tables
 from converter.report_view import Grid, columns, number, spread
 from converter.rows import text_width
-from tests.converter.report_trace import BASE, HOSTILE, invoke, report_trace
+from tests.converter.report_trace import BASE, HOSTILE, cells, invoke, report_trace, section
 
 STEPS = 10
 FORBIDDEN = re.compile(r"\b(idle time|idle|wasted?|recoverable|caused|the cause|culprit)\b", re.IGNORECASE)
@@ -48,14 +48,6 @@ def tables(trace: str) -> Tables:
 
 def md(tables: Tables, table: str | None = None) -> str:
     return report.to_md([tables], table, report.MD_LIMITS)
-
-
-def section(text: str, title: str) -> list[str]:
-    return text.split(f"## {title}\n")[1].split("\n## ", maxsplit=1)[0].splitlines()
-
-
-def cells(line: str) -> list[str]:
-    return [c.strip() for c in line.strip("|").split(" | ")]
 
 
 def test_whole_report_fits_and_starts_with_its_scope(tables: Tables) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converter.window import UNITS_NS, Edge, Window, parse_duration, parse_window
+from converter.window import UNITS_NS, Edge, Window, doubts, parse_duration, parse_window, span_text
 from schemas.errors import UsageError
 
 
@@ -71,3 +71,34 @@ def test_half_to_even_below_a_nanosecond(whole, zeros, unit, tail):
     exact = Fraction(text) * UNITS_NS[unit]
     if exact < 2**62:
         assert parse_duration(text + unit, "--x") == round(exact)  # Fraction rounds half to even
+
+
+SPAN = (1_000_000_000_000_000, 1_000_000_020_000_000)  # 20 ms
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("10ms:+15ms", "its start lies far outside"),  # a forgotten +
+        ("+0ms:+50s", "its end lies far outside"),
+        ("+90ms:+95ms", "both its ends lie far outside"),
+        ("+10:+50", "is 40 ns long: a number without a unit is ns"),
+        ("+10ns:+50ns", None),
+        ("+2ms:+4ms", None),
+        ("+0ms:+30ms", None),
+        ("1000000000000000:1000000001000000", None),
+    ],
+)
+def test_windows_that_are_hardly_meant(text, said):
+    found = doubts(text, parse_window(text).resolve(SPAN[0]), SPAN)
+    assert len(found) == (said is not None)
+    if said:
+        assert said in found[0]
+        if "far" in said:
+            assert "spans 1000000000000000:1000000020000000, or +0.000ms:+20.000ms" in found[0]
+
+
+def test_a_span_is_told_in_forms_that_window_takes():
+    for form in span_text(SPAN, SPAN[0] - 500_000).split(", or "):
+        assert parse_window(form).resolve(SPAN[0] - 500_000) == SPAN
+    assert span_text(SPAN, SPAN[0] + 1) == "1000000000000000:1000000020000000"

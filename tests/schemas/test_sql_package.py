@@ -29,9 +29,9 @@ PUBLIC = {
     },
     "npu.gaps": {
         "npu_gaps": "id ts dur rank prev_id next_id prev_name next_name next_wait_ns endpoint_class host_event "
-        "host_cover_ratio launch_ts launch_name evidence",
+        "host_cover_ratio launch_ts launch_name evidence host_evidence",
         "npu_gap_patterns": "rank prev_name next_name gap_count total_ns max_ns",
-        "npu_group_gaps": "ts dur rank_count",
+        "npu_group_gaps": "ts dur rank_count evidence",
     },
     "npu.steps": {
         "npu_steps": "id ts dur rank forward_ct bs mode num_verify_tokens step_wall_ns step_cpu_ms step_gpu_ms "
@@ -41,7 +41,7 @@ PUBLIC = {
     "npu.segments": {
         "npu_segments": "id ts dur rank forward_ct segment record_ns placed_ns residual_ns kernel_sum_ns busy_union_ns "
         "other_stream_busy_ns evidence",
-        "npu_tails": "id ts dur rank forward_ct part kernel_count busy_ns",
+        "npu_tails": "id ts dur rank forward_ct part kernel_count busy_ns evidence",
     },
     "npu.deepep": {
         "npu_deepep": "id ts dur rank forward_ct op model issue_ts hook_ts done_ts in_flight_ns wait_ns overlapped_ns "
@@ -50,13 +50,13 @@ PUBLIC = {
     },
     "npu.replays": {
         "npu_replays": "id ts dur rank forward_ct model_id replay_index launch_ts first_task_ts last_task_end "
-        "prepare_ns exposed_gap_ns",
-        "npu_replay_host": "rank replay_index ts dur name",
+        "prepare_ns exposed_gap_ns evidence",
+        "npu_replay_host": "rank replay_index ts dur name evidence",
     },
     "npu.report": {
         "npu_step_report": "rank forward_ct bs num_verify_tokens step_wall_ms step_gpu_ms draft_ms verify_ms "
         "unattributed_ms tail_ms exposed_comm_ms pre_replay_gap_ms gap_ms avg_commit_len committed_tokens "
-        "effective_tpot_ms tokens_per_s"
+        "effective_tpot_ms tokens_per_s draft_source verify_source cut evidence"
     },
 }
 
@@ -129,6 +129,7 @@ def build() -> TraceBuilder:
         part="accept",
         kernel_count=3,
         busy_ns=60,
+        evidence="inferred",
         tail_ns=250,
     )
     t.slice(
@@ -153,8 +154,8 @@ def build() -> TraceBuilder:
     t.slice(
         replay, 1400, 200, "replay 0", "npu.replay",
         forward_ct=11, model_id=2, replay_index=0, launch_ts=1590, first_task_ts=1600, last_task_end=1700, prepare_ns=190,
-        exposed_gap_ns=80,
-        inside=lambda: t.slice(replay, 1410, 20, "aten::copy_", "npu.replay_host", replay_index=0),
+        exposed_gap_ns=80, evidence="linked",
+        inside=lambda: t.slice(replay, 1410, 20, "aten::copy_", "npu.replay_host", replay_index=0, evidence="inferred"),
     )  # fmt: skip
     t.instant(
         root0, 1000, "facts", "npu.facts",
@@ -191,7 +192,7 @@ def build() -> TraceBuilder:
               "causality_violations": 0, "worst_violation_ns": 0})  # fmt: skip
 
     everyone = t.track("All ranks")
-    t.slice(t.track("Group gaps", everyone), 1150, 250, "group gap", "npu.group_gap", rank_count=2)
+    t.slice(t.track("Group gaps", everyone), 1150, 250, "group gap", "npu.group_gap", rank_count=2, evidence="inferred")
     t.instant(everyone, 1000, "facts", "npu.facts", tool="npu-perfetto")
     return t
 
@@ -277,10 +278,10 @@ def test_gaps_name_their_tasks_by_slice_id(tp: Engine) -> None:
         (1500, 500, 0, "allReduce", "MatMul", None, None, None),
         (2010, 90, 0, "MatMul", None, None, None, None),
     ]
-    assert rows(tp, "npu_gaps", "host_cover_ratio, launch_ts, launch_name, evidence") == [
-        (0.5, None, None, "inferred"),
-        (1.0, 1450, "Node@launch", "linked"),
-        (None, None, None, None),
+    assert rows(tp, "npu_gaps", "host_cover_ratio, launch_ts, launch_name, evidence, host_evidence") == [
+        (0.5, None, None, "inferred", "inferred"),
+        (1.0, 1450, "Node@launch", "linked", None),
+        (None, None, None, None, None),
     ]
     ends = "SELECT g.ts - (p.ts + p.dur), n.ts - (g.ts + g.dur) FROM npu_gaps g JOIN slice p ON p.id = prev_id LEFT JOIN slice n ON n.id = next_id"
     assert tp.rows(ends) == [(0, 0), (0, 0), (0, None)]
@@ -292,7 +293,7 @@ def test_gap_patterns_and_group_gaps(tp: Engine) -> None:
         (0, "Cast", "allReduce", 1, 250, 250),
         (0, "MatMul", None, 1, 90, 90),
     ]
-    assert rows(tp, "npu_group_gaps") == [(1150, 250, 2)]
+    assert rows(tp, "npu_group_gaps") == [(1150, 250, 2, "inferred")]
 
 
 def test_facts_are_flat_text_without_tallies(tp: Engine) -> None:
@@ -345,9 +346,9 @@ def test_segments_and_tails(tp: Engine) -> None:
         (1100, 50, 1, None, "draft", None, 50, None, None, None, None, None),
         (1500, 400, 0, 11, "target_verify", 400, 390, 10, 300, 290, 20, "inferred"),
     ]
-    assert rows(tp, "npu_tails", "ts, dur, rank, forward_ct, part, kernel_count, busy_ns") == [
-        (1900, 100, 0, 11, "accept", 3, 60),
-        (2000, 150, 0, 11, "commit", 1, 150),
+    assert rows(tp, "npu_tails", "ts, dur, rank, forward_ct, part, kernel_count, busy_ns, evidence") == [
+        (1900, 100, 0, 11, "accept", 3, 60, "inferred"),
+        (2000, 150, 0, 11, "commit", 1, 150, None),
     ]
 
 
@@ -362,17 +363,47 @@ def test_deepep(tp: Engine) -> None:
 
 def test_replays(tp: Engine) -> None:
     columns = PUBLIC["npu.replays"]["npu_replays"].split(" ", 1)[1].replace(" ", ",")
-    assert rows(tp, "npu_replays", columns) == [(1400, 200, 0, 11, 2, 0, 1590, 1600, 1700, 190, 80)]
-    assert rows(tp, "npu_replay_host") == [(0, 0, 1410, 20, "aten::copy_")]
+    assert rows(tp, "npu_replays", columns) == [(1400, 200, 0, 11, 2, 0, 1590, 1600, 1700, 190, 80, "linked")]
+    assert rows(tp, "npu_replay_host") == [(0, 0, 1410, 20, "aten::copy_", "inferred")]
 
 
 def test_step_report(tp: Engine) -> None:
     # exposed: 150 + 70; gaps inside [1000, 2010): 250 + 500, not the one after it.
     assert rows(tp, "npu_step_report") == [
-        (0, 11, 2, 8, 1.0, 3.0, 0.5, 2.0, 0.5, 0.00025, 0.00022, 0.00008, 0.00075, 2.5, 5, 0.4, 5000.0),
-        (0, 12, 1, None, None, None, 0.0005, None, None, None, None, None, None, None, None, None, None),
-        (1, None, 4, None, 2.0, None, 0.00005, None, None, None, None, None, None, None, None, None, None),
-    ]
+        (0, 11, 2, 8, 1.0, 3.0, 0.5, 2.0, 0.5, 0.00025, 0.00022, 0.00008, 0.00075, 2.5, 5, 0.4, 5000.0,
+         "record", "record", None, "recorded"),
+        (0, 12, 1, None, None, None, 0.0005, None, None, None, None, None, None, None, None, None, None,
+         "linked_tasks", None, "span", "inferred"),
+        (1, None, 4, None, 2.0, None, 0.00005, None, None, None, None, None, None, None, None, None, None,
+         "linked_tasks", None, None, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", [None, "span", "window"])
+def test_a_cut_step_keeps_only_what_is_whole(cut: str | None) -> None:
+    t = TraceBuilder()
+    root = t.track("Rank 0 · DSpark")
+    lanes = {name: t.track(name, root) for name in ("Steps", "Segments", "Tails", "DeepEP", "Replays", "Gaps")}
+    mark = {} if cut is None else {"cut": cut}
+    evidence = "inferred" if cut == "span" else "recorded"
+    t.slice(lanes["Steps"], 0, 90, "s", "npu.step", step=0, step_wall_ns=100, draft_gpu_ms=7.0, committed_tokens=4,
+            avg_commit_len=2.0, first_task_ts=10, last_task_end=90, evidence=evidence, **mark)  # fmt: skip
+    t.slice(lanes["Segments"], 10, 20, "v", "npu.segment", step=0, segment="target_verify", placed_ns=20)
+    t.slice(lanes["Tails"], 30, 5, "t", "npu.tail", step=0, part="accept", tail_ns=5)
+    t.slice(lanes["DeepEP"], 12, 5, "d", "npu.deepep", step=0, exposed_ns=3)
+    t.slice(lanes["Replays"], 5, 5, "r", "npu.replay", step=0, exposed_gap_ns=2)
+    t.slice(lanes["Gaps"], 40, 6, "g", "npu.gap")
+    names = "step_wall_ms, draft_ms, verify_ms, tail_ms, exposed_comm_ms, pre_replay_gap_ms, gap_ms, effective_tpot_ms"
+    with open_trace(t.bytes()) as tp:
+        (row,) = rows(tp, "npu_step_report", f"{names}, tokens_per_s, draft_source, verify_source, cut, evidence")
+    whole = (1e-4, 7.0, 2e-5, 5e-6, 3e-6, 2e-6, 6e-6, 5e-5, 4e7, "record", "linked_tasks", None, "recorded")
+    if cut is None:
+        assert row == pytest.approx(whole)
+    elif cut == "span":
+        tail = (None, None, None, None, None, "record", "linked_tasks", "span", "inferred")
+        assert row == (None, 7.0, 2e-5, 5e-6, *tail)
+    else:
+        assert row == (None, 7.0, *[None] * 7, "record", None, "window", "recorded")
 
 
 def test_a_name_that_only_looks_like_a_rank_is_none() -> None:

@@ -9,8 +9,12 @@ CROSS JOIN _npu_tracks AS t
 WHERE s.category = 'npu.deepep' AND t.track_id = s.track_id
 ORDER BY s.ts;
 
--- One row per expert-parallel dispatch or combine. The meaning of hook_ts, overlapped_ns and exposed_ns depends on
--- `model`. Total communication is not exposed communication.
+-- One row per expert-parallel dispatch or combine. The meaning of hook_ts, wait_ns, overlapped_ns and exposed_ns depends
+-- on `model`. Total communication is not exposed communication.
+--
+-- Three waits that are not each other: wait_ns (hook to end; of in_kernel_wait the whole kernel, its work included),
+-- exposed_ns (the part of it that no other work covers), and npu_deepep_peers.waited_ns (how much later than this rank
+-- the last rank came).
 CREATE OR REPLACE PERFETTO TABLE npu_deepep(
   -- Slice id.
   id JOINID(slice.id),
@@ -34,13 +38,15 @@ CREATE OR REPLACE PERFETTO TABLE npu_deepep(
   done_ts TIMESTAMP,
   -- hook_ts - issue_ts.
   in_flight_ns LONG,
-  -- done_ts - hook_ts.
+  -- done_ts - hook_ts. recv_hook: the wait at the hook. in_kernel_wait: the kernel's whole length, its own work included;
+  -- how much of it is waiting is not recorded.
   wait_ns LONG,
   -- in_kernel_wait: part of the kernel during which another stream computes. recv_hook: NULL.
   overlapped_ns LONG,
   -- recv_hook: wait_ns. in_kernel_wait: the rest of the kernel.
   exposed_ns LONG,
-  -- How the interval is known.
+  -- How the interval issue_ts to done_ts is known, not how much of it was waiting. `recorded`: the kernel's own start and
+  -- end; `linked`: the issue, or the receive task, by id; `inferred`: host marks paired by order.
   evidence STRING
 ) AS
 SELECT
@@ -71,7 +77,8 @@ CREATE OR REPLACE PERFETTO TABLE npu_deepep_peers(
   group_index LONG,
   -- The rank that came last.
   last_rank LONG,
-  -- How long this rank waited for it.
+  -- How much later than this rank the last one came: start of its kernel (in_kernel_wait) or its issue (recv_hook), 0 for
+  -- the last itself. Not a part of wait_ns.
   waited_ns LONG
 ) AS
 SELECT

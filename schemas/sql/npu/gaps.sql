@@ -49,8 +49,12 @@ CREATE OR REPLACE PERFETTO TABLE npu_gaps(
   launch_ts TIMESTAMP,
   -- Name of that call.
   launch_name STRING,
-  -- How the explanation is known: `linked` (launch by id) or `inferred` (host cover).
-  evidence STRING
+  -- How the strongest of what stands beside the gap is known. `linked`: launch_ts and launch_name, by id; it says nothing
+  -- of host_event. `inferred`: host_event is all there is. `recorded`: neither is known, and the row says only which
+  -- recorded tasks bound the gap.
+  evidence STRING,
+  -- How host_event is known: always `inferred`, from being there at the same time. NULL where there is none.
+  host_evidence STRING
 ) AS
 SELECT
   g.id,
@@ -67,7 +71,8 @@ SELECT
   _npu_real!(g.arg_set_id, 'debug.host_cover_ratio') AS host_cover_ratio,
   _npu_int!(g.arg_set_id, 'debug.launch_ts') AS launch_ts,
   _npu_text!(g.arg_set_id, 'debug.launch_name') AS launch_name,
-  _npu_text!(g.arg_set_id, 'debug.evidence') AS evidence
+  _npu_text!(g.arg_set_id, 'debug.evidence') AS evidence,
+  iif(_npu_text!(g.arg_set_id, 'debug.host_event') IS NOT NULL, 'inferred', NULL) AS host_evidence
 FROM _npu_gap_slices AS g
 LEFT JOIN npu_kernels AS p ON p.task = g.prev_task AND p.rank = g.rank
 LEFT JOIN npu_kernels AS n ON n.task = g.next_task AND n.rank = g.rank
@@ -108,9 +113,16 @@ CREATE OR REPLACE PERFETTO TABLE npu_group_gaps(
   -- Length.
   dur DURATION,
   -- Number of ranks compared.
-  rank_count LONG
+  rank_count LONG,
+  -- `recorded` where the captures put the ranks on one clock (same host), `inferred` where an offset was fitted to
+  -- collectives or taken from --assume-aligned.
+  evidence STRING
 ) AS
-SELECT s.ts, s.dur, _npu_int!(s.arg_set_id, 'debug.rank_count') AS rank_count
+SELECT
+  s.ts,
+  s.dur,
+  _npu_int!(s.arg_set_id, 'debug.rank_count') AS rank_count,
+  _npu_text!(s.arg_set_id, 'debug.evidence') AS evidence
 FROM slice AS s
 WHERE s.category = 'npu.group_gap'
 ORDER BY s.ts;

@@ -24,7 +24,7 @@ CREATE OR REPLACE PERFETTO TABLE npu_rank_times(
   wall_ns LONG,
   -- Sum of the durations of the tasks; more than wall_ns where streams overlap.
   duration_sum_ns LONG,
-  -- duration_sum_ns plus the sum of the recorded waits.
+  -- duration_sum_ns plus the sum of the recorded waits; NULL where no task has a recorded wait.
   duration_wait_sum_ns LONG,
   -- Length of the union of the tasks' intervals.
   busy_union_ns LONG,
@@ -90,7 +90,8 @@ WHERE EXTRACT_ARG(arg_set_id, 'debug.clock.method') IS NOT NULL;
 CREATE OR REPLACE PERFETTO TABLE npu_vendor_times(
   -- Rank.
   rank LONG,
-  -- The vendor's step; NULL where the capture has no steps.
+  -- The vendor's step; NULL where the capture has no steps, and in a trace cut by --window or --steps: there the figures
+  -- are those of the window.
   step STRING,
   -- What the row was computed from.
   source STRING,

@@ -26,7 +26,10 @@ CREATE OR REPLACE PERFETTO TABLE npu_replays(
   -- From the end of the step's last submission before the call (else the step's start) to the call.
   prepare_ns LONG,
   -- Time without a recorded task between the last task before and the replay's first.
-  exposed_gap_ns LONG
+  exposed_gap_ns LONG,
+  -- How the call of the replay is known: `linked` (by id, flow or replay order), or `recorded`: no call is known, and the
+  -- row holds only when its tasks ran.
+  evidence STRING
 ) AS
 SELECT
   s.id,
@@ -40,7 +43,8 @@ SELECT
   _npu_int!(s.arg_set_id, 'debug.first_task_ts') AS first_task_ts,
   _npu_int!(s.arg_set_id, 'debug.last_task_end') AS last_task_end,
   _npu_int!(s.arg_set_id, 'debug.prepare_ns') AS prepare_ns,
-  _npu_int!(s.arg_set_id, 'debug.exposed_gap_ns') AS exposed_gap_ns
+  _npu_int!(s.arg_set_id, 'debug.exposed_gap_ns') AS exposed_gap_ns,
+  _npu_text!(s.arg_set_id, 'debug.evidence') AS evidence
 FROM slice AS s
 CROSS JOIN _npu_tracks AS t
 WHERE s.category = 'npu.replay' AND t.track_id = s.track_id
@@ -57,9 +61,17 @@ CREATE OR REPLACE PERFETTO TABLE npu_replay_host(
   -- Duration.
   dur DURATION,
   -- Name of the host slice; `unnamed` for the rest.
-  name STRING
+  name STRING,
+  -- How it is known to belong to the replay: `inferred`, from time alone.
+  evidence STRING
 ) AS
-SELECT t.rank, _npu_int!(s.arg_set_id, 'debug.replay_index') AS replay_index, s.ts, s.dur, s.name
+SELECT
+  t.rank,
+  _npu_int!(s.arg_set_id, 'debug.replay_index') AS replay_index,
+  s.ts,
+  s.dur,
+  s.name,
+  _npu_text!(s.arg_set_id, 'debug.evidence') AS evidence
 FROM slice AS s
 CROSS JOIN _npu_tracks AS t
 WHERE s.category = 'npu.replay_host' AND t.track_id = s.track_id

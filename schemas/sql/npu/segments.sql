@@ -28,7 +28,8 @@ CREATE OR REPLACE PERFETTO TABLE npu_segments(
   busy_union_ns LONG,
   -- Length of the union of those on other streams than the main one.
   other_stream_busy_ns LONG,
-  -- `inferred` (recorded length anchored on a task) or `linked`.
+  -- `inferred` where there is a record (its length, ending with the last linked task), else `linked` (first to last
+  -- linked task). The two are different measurements: record_ns IS NULL tells them apart.
   evidence STRING
 ) AS
 SELECT
@@ -67,7 +68,9 @@ CREATE OR REPLACE PERFETTO TABLE npu_tails(
   -- Number of tasks.
   kernel_count LONG,
   -- Length of their union.
-  busy_ns LONG
+  busy_ns LONG,
+  -- How the part is known: `inferred`, because the tasks are linked to the step but told apart by name and order.
+  evidence STRING
 ) AS
 SELECT
   s.id,
@@ -77,7 +80,8 @@ SELECT
   _npu_int!(s.arg_set_id, 'debug.forward_ct') AS forward_ct,
   _npu_text!(s.arg_set_id, 'debug.part') AS part,
   _npu_int!(s.arg_set_id, 'debug.kernel_count') AS kernel_count,
-  _npu_int!(s.arg_set_id, 'debug.busy_ns') AS busy_ns
+  _npu_int!(s.arg_set_id, 'debug.busy_ns') AS busy_ns,
+  _npu_text!(s.arg_set_id, 'debug.evidence') AS evidence
 FROM slice AS s
 CROSS JOIN _npu_tracks AS t
 WHERE s.category = 'npu.tail' AND t.track_id = s.track_id

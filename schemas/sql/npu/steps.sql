@@ -12,6 +12,11 @@ SELECT
   _npu_int!(s.arg_set_id, 'debug.forward_ct') AS forward_ct,
   _npu_int!(s.arg_set_id, 'debug.first_task_ts') AS first_task_ts,
   _npu_int!(s.arg_set_id, 'debug.last_task_end') AS last_task_end,
+  -- evidence too: slices without `cut` are of older traces.
+  coalesce(
+    _npu_text!(s.arg_set_id, 'debug.cut'),
+    iif(_npu_text!(s.arg_set_id, 'debug.evidence') = 'inferred', 'span', NULL)
+  ) AS cut,
   s.arg_set_id
 FROM slice AS s
 CROSS JOIN _npu_tracks AS t
@@ -34,7 +39,7 @@ CREATE OR REPLACE PERFETTO TABLE npu_steps(
   bs LONG,
   -- Verify mode: `static`, `cap-accept` or `compact`.
   mode STRING,
-  -- Tokens that were verified.
+  -- Tokens that were verified: requests times verify width. Not those that were committed.
   num_verify_tokens LONG,
   -- From this start to the next step's; NULL where the two do not follow each other.
   step_wall_ns LONG,
