@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tests import costs
 
 #: Bytecode is kept, as pip keeps it for an installed package: else every start would compile the sources again.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -23,16 +24,12 @@ class Run:
 
 def once(argv: Sequence[str]) -> Run:
     """One fresh process; raises where it fails."""
-    began = time.perf_counter()
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
-    assert process.stderr is not None
-    text = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(argv)} failed:\n{text.decode(errors='replace')}")
-    return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    with tempfile.TemporaryFile() as log:
+        used = costs.run(argv, log, ENVIRONMENT)
+        if used.status:
+            log.seek(0)
+            raise SystemExit(f"{' '.join(argv)} failed:\n{log.read().decode(errors='replace')}")
+    return Run(used.wall_s, used.cpu_s, used.peak_bytes / 1024**2)
 
 
 def in_turn(ours: Sequence[str], theirs: Sequence[str], runs: int) -> tuple[Run, Run, float]:

@@ -8,17 +8,15 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
 import resource
-import subprocess
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import costs
 from tests.faults.processes import EPOCH_US, HEADER, environment
 
 MILLION = 1_000_000
@@ -277,24 +275,12 @@ def convert(folder: Path, source: Path, *more: str) -> Cost:
     extra = ["--dspark", "records.jsonl"] if (folder / "records.jsonl").exists() else []
     argv = [sys.executable, "-m", "converter", "convert", source.name, "-o", "out.pftrace", *extra, *more]
     with (folder / "stderr").open("w+b") as log:
-        begun = time.monotonic()
-        process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.DEVNULL, stderr=log, env=environment())
-        timer = begun + LIMIT_S
-        while True:
-            pid, status, used = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                break
-            if time.monotonic() > timer:
-                process.kill()
-            time.sleep(0.02)
-        seconds = time.monotonic() - begun
-        process.returncode = os.waitstatus_to_exitcode(status)
+        used = costs.run(argv, log, environment(), folder, LIMIT_S)
         log.seek(0)
         lines = log.read().decode("utf-8", "replace").strip().splitlines()
     target = folder / "out.pftrace"
     trace = target.stat().st_size / 1e6 if target.exists() else 0.0
-    unit = 1024 if sys.platform != "darwin" else 1024 * 1024
-    return Cost(process.returncode, seconds, used.ru_maxrss // unit, trace, lines[-1] if lines else "")
+    return Cost(used.status, used.wall_s, used.peak_bytes >> 20, trace, lines[-1] if lines else "")
 
 
 def main() -> int:
