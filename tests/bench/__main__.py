@@ -86,7 +86,7 @@ def main() -> None:
         if "json" in only:
             json_figures(folder, options.json_mb, options.runs)
         if "load" in only:
-            batches.load_figures(folder, options.json_mb, command, figure)
+            batches.load_figures(folder, options.json_mb, command)
         if "jobs" in only:
             batches.jobs_figure(batches.big_csv(folder, options.rows), folder, command, figure, options.runs)
         if "ranks" in only:
