@@ -65,7 +65,7 @@ def sketch(rank: Rank, held: Held, roles: Roles | None) -> Sketch:
 def busy_only(timeline: Timeline) -> Timeline:
     """Tally, warnings, clock, window, and of the tasks their merged intervals: enough for figures over ranks."""
     light = _bare(timeline)
-    light.tally, light.warnings, light.damaged = timeline.tally, timeline.warnings, timeline.damaged
+    light.tally, light.warnings, light.damage = timeline.tally, timeline.warnings, timeline.damage
     light.clock = timeline.clock
     start, end = intervals.merged(timeline.tasks.ts, timeline.tasks.end)
     light.tasks = empty_tasks()

@@ -346,8 +346,7 @@ class Timeline(Layer):
         self.source = source  # the input as the user named it
         self.tally = Tallies()
         self.warnings: list[str] = []  # one line each
-        self.damaged = False  # a warning was about the bytes of an input: exit 3 under --strict
-        self.damage: list[str] = []  # those warnings
+        self.damage: list[str] = []  # the warnings about the bytes of an input: exit 3 under --strict
         self.facts: dict[str, Any] = {}  # capture facts: profiler level, shapes, versions, ...
         self.clocks: list[dict[str, Any]] = []  # clock relations that the input states
         self.clock = Clock()
@@ -360,8 +359,11 @@ class Timeline(Layer):
     def warn(self, text: str, damaged: bool = False) -> None:
         self.warnings.append(text)
         if damaged:
-            self.damaged = True
             self.damage.append(text)
+
+    @property
+    def damaged(self) -> bool:
+        return bool(self.damage)
 
 
 def empty_tasks() -> Tasks:
